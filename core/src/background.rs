@@ -1,0 +1,114 @@
+//! Work that may block, on a thread of its own.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A thread that answers questions one at a time. Who asks never waits: it takes the newest answer there is.
+///
+/// The thread ends when the value is dropped, or when it comes back from what it hangs in.
+pub struct Background<Q, A> {
+    shared: Arc<Shared<Q, A>>,
+}
+
+struct Shared<Q, A> {
+    state: Mutex<State<Q, A>>,
+    asked: Condvar,
+}
+
+struct State<Q, A> {
+    question: Option<Q>,
+    answer: Option<(A, Instant)>,
+    busy_since: Option<Instant>,
+    closed: bool,
+}
+
+impl<Q, A> Shared<Q, A> {
+    fn lock(&self) -> MutexGuard<'_, State<Q, A>> {
+        // The state is only ever replaced whole, so a panic elsewhere leaves it sound.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<Q: Send + 'static, A: Clone + Send + 'static> Background<Q, A> {
+    /// Starts the thread. `name` is what `ps -T` shows (15 bytes of it).
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn spawn(name: &str, mut answer: impl FnMut(Q) -> A + Send + 'static) -> io::Result<Self> {
+        let state = State { question: None, answer: None, busy_since: None, closed: false };
+        let shared = Arc::new(Shared { state: Mutex::new(state), asked: Condvar::new() });
+        let worker = Arc::clone(&shared);
+        thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let mut state = worker.lock();
+            while !state.closed {
+                let Some(question) = state.question.take() else {
+                    state = worker.asked.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    continue;
+                };
+                state.busy_since = Some(Instant::now());
+                drop(state);
+                let answer = answer(question);
+                state = worker.lock();
+                state.answer = Some((answer, Instant::now()));
+                state.busy_since = None;
+            }
+        })?;
+        Ok(Self { shared })
+    }
+
+    /// Asks. A question that was not taken up yet is replaced.
+    pub fn ask(&self, question: Q) {
+        self.shared.lock().question = Some(question);
+        self.shared.asked.notify_one();
+    }
+
+    /// The newest answer, and when it came.
+    pub fn answer(&self) -> Option<(A, Instant)> {
+        self.shared.lock().answer.clone()
+    }
+
+    /// How long the thread has been at its present question; `None` when it waits for one.
+    pub fn busy_for(&self, now: Instant) -> Option<Duration> {
+        let state = self.shared.lock();
+        let asked = state.question.as_ref().map(|_| Duration::ZERO);
+        state.busy_since.map(|since| now.saturating_duration_since(since)).or(asked)
+    }
+}
+
+impl<Q, A> Drop for Background<Q, A> {
+    fn drop(&mut self) {
+        self.shared.lock().closed = true;
+        self.shared.asked.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn who_asks_never_waits() -> anyhow::Result<()> {
+        let (release, gate) = mpsc::channel::<()>();
+        let background = Background::spawn("test", move |question: u32| {
+            let _ = gate.recv();
+            question * 2
+        })?;
+        background.ask(1);
+        assert!(background.answer().is_none());
+        while background.busy_for(Instant::now()).is_none_or(|time| time.is_zero()) {
+            thread::yield_now();
+        }
+        background.ask(2);
+        background.ask(3);
+        release.send(())?;
+        release.send(())?;
+        while background.answer().is_none_or(|(answer, _)| answer != 6) {
+            thread::yield_now();
+        }
+        Ok(())
+    }
+}

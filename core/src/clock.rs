@@ -1,0 +1,66 @@
+//! Ticks at absolute times: the n-th one is due n intervals after the start, however long the ones before took.
+
+use std::time::{Duration, Instant};
+
+/// A grid of due times on the monotonic clock.
+#[derive(Debug)]
+pub struct Clock {
+    start: Instant,
+    interval: Duration,
+    next: u64,
+}
+
+impl Clock {
+    /// A clock whose first tick is due one `interval` after `start`. An interval of zero counts as one nanosecond.
+    pub fn new(start: Instant, interval: Duration) -> Self {
+        Self { start, interval: interval.max(Duration::from_nanos(1)), next: 1 }
+    }
+
+    /// How long it is until the next tick is due; zero when it is late.
+    pub fn until_next(&self, now: Instant) -> Duration {
+        let due = u128::from(self.next) * self.interval.as_nanos();
+        let passed = now.saturating_duration_since(self.start).as_nanos();
+        let nanos = due.saturating_sub(passed);
+        Duration::new((nanos / 1_000_000_000) as u64, (nanos % 1_000_000_000) as u32)
+    }
+
+    /// Marks the tick that is taken at `now`. Ticks that were missed meanwhile are left out, so that no two are taken
+    /// at once; the ones that follow are on the grid again.
+    pub fn advance(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.start).as_nanos() / self.interval.as_nanos();
+        self.next = self.next.max(u64::try_from(passed).unwrap_or(u64::MAX - 1)) + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_late_tick_does_not_move_the_grid() {
+        let start = Instant::now();
+        let mut clock = Clock::new(start, 10 * MS);
+        assert_eq!(clock.until_next(start + 4 * MS), 6 * MS);
+        assert_eq!(clock.until_next(start + 13 * MS), Duration::ZERO);
+        clock.advance(start + 13 * MS);
+        assert_eq!(clock.until_next(start + 13 * MS), 7 * MS);
+    }
+
+    #[test]
+    fn missed_ticks_are_left_out() {
+        let start = Instant::now();
+        let mut clock = Clock::new(start, 10 * MS);
+        clock.advance(start + 47 * MS);
+        assert_eq!(clock.until_next(start + 47 * MS), 3 * MS);
+    }
+
+    #[test]
+    fn a_tick_taken_a_little_early_is_not_taken_twice() {
+        let start = Instant::now();
+        let mut clock = Clock::new(start, 10 * MS);
+        clock.advance(start + 9 * MS);
+        assert_eq!(clock.until_next(start + 9 * MS), 11 * MS);
+    }
+}

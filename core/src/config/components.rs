@@ -1,0 +1,194 @@
+//! Which components run, why, and with which configuration.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value as Json};
+
+use super::{ConfigError, Settings};
+use crate::registry::{ComponentType, Kind, Registry, nearest};
+use crate::sink::SinkConfig;
+use crate::source::SourceConfig;
+
+/// One component as it is configured.
+pub struct Component {
+    /// Its name in the configuration; several sinks can be of one type.
+    pub name: String,
+    /// Its type, if such a type is linked in.
+    pub component_type: Option<ComponentType>,
+    /// Whether it runs.
+    pub state: State,
+    values: Map<String, Json>,
+}
+
+/// Whether a component runs, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    /// Whether it runs.
+    pub on: bool,
+    /// Who decided: `by default`, a flag, a variable, a place in a file.
+    pub why: String,
+}
+
+impl Component {
+    /// Its keys with their values: the defaults, and over them what was configured.
+    pub fn values(&self) -> Map<String, Json> {
+        let mut values = match self.component_type.map(|component| component.defaults()) {
+            Some(Json::Object(defaults)) => defaults,
+            _ => Map::new(),
+        };
+        values.extend(self.values.clone());
+        values
+    }
+
+    /// What was configured.
+    pub(super) fn configured(&self) -> &Map<String, Json> {
+        &self.values
+    }
+
+    pub(super) fn key(kind: Kind, name: &str) -> String {
+        format!("{}.{name}", kind.table())
+    }
+
+    /// Reads `values` as the configuration of this component's type, by way of typetag.
+    pub(super) fn parse<T: DeserializeOwned>(&self, values: Map<String, Json>) -> serde_json::Result<T> {
+        let type_name = self.component_type.map_or(self.name.as_str(), |component| component.name);
+        let mut tagged = Map::from_iter([("type".to_owned(), Json::from(type_name))]);
+        tagged.extend(values);
+        serde_json::from_value(tagged.into())
+    }
+}
+
+impl Settings {
+    /// Every component of a kind: all that is linked in, and what the configuration adds under other names.
+    ///
+    /// # Errors
+    /// When a table is no table, `type` no text, or `enabled` neither true nor false.
+    pub fn components(&self, kind: Kind) -> Result<Vec<Component>, ConfigError> {
+        let types = Registry::of(kind);
+        let configured = match self.value(kind.table()) {
+            None => Map::new(),
+            Some(Json::Object(tables)) => tables,
+            Some(_) => return Err(self.error(kind.table(), "must be a table")),
+        };
+        let added = configured.keys().filter(|name| types.iter().all(|component| component.name != **name));
+        let names: Vec<&str> = types.iter().map(|component| component.name).chain(added.map(String::as_str)).collect();
+        names.into_iter().map(|name| self.component(kind, name, configured.get(name), &types)).collect()
+    }
+
+    pub(super) fn component(
+        &self,
+        kind: Kind,
+        name: &str,
+        table: Option<&Json>,
+        types: &[ComponentType],
+    ) -> Result<Component, ConfigError> {
+        let key = Component::key(kind, name);
+        let mut values = match table {
+            None => Map::new(),
+            Some(Json::Object(values)) => values.clone(),
+            Some(_) => return Err(self.error(&key, "must be a table")),
+        };
+        let type_name = match values.remove("type") {
+            None => name.to_owned(),
+            Some(Json::String(type_name)) => type_name,
+            Some(_) => return Err(self.error(&format!("{key}.type"), "must be a text")),
+        };
+        let enabled_key = format!("{key}.enabled");
+        let enabled = match values.remove("enabled") {
+            None => None,
+            Some(value) => {
+                Some(as_bool(&value).ok_or_else(|| self.error(&enabled_key, "must be true or false"))?)
+            }
+        };
+        let component_type = types.iter().find(|component| component.name == type_name).copied();
+        let by_default = component_type.is_some_and(|component| component.on_by_default);
+        let origin = |key: &str| self.origin(key).unwrap_or_else(|| "configured".into());
+        let state = match (enabled, table) {
+            (Some(on), _) => State { on, why: origin(&enabled_key) },
+            (None, Some(_)) if !by_default => State { on: true, why: origin(&key) },
+            (None, _) => State { on: by_default, why: "by default".into() },
+        };
+        if state.on && component_type.is_none() {
+            let type_key = format!("{key}.type");
+            let key = if self.value(&type_key).is_some() { type_key } else { key };
+            return Err(self.error(&key, unknown(kind, &type_name, types)));
+        }
+        Ok(Component { name: name.to_owned(), component_type, state, values })
+    }
+
+    /// The configurations of the sources that are on, in the order in which they are read.
+    ///
+    /// # Errors
+    /// Names the key, the value, its origin and what is allowed.
+    pub fn sources(&self) -> Result<Vec<(String, Box<dyn SourceConfig>)>, ConfigError> {
+        self.configurations(Kind::Source)
+    }
+
+    /// The configurations of the sinks that are on.
+    ///
+    /// # Errors
+    /// Names the key, the value, its origin and what is allowed.
+    pub fn sinks(&self) -> Result<Vec<(String, Box<dyn SinkConfig>)>, ConfigError> {
+        self.configurations(Kind::Sink)
+    }
+
+    fn configurations<T: DeserializeOwned>(&self, kind: Kind) -> Result<Vec<(String, T)>, ConfigError> {
+        let components = self.components(kind)?.into_iter().filter(|component| component.state.on);
+        components
+            .map(|component| match component.parse::<T>(component.values.clone()) {
+                Ok(config) => Ok((component.name, config)),
+                Err(error) => {
+                    let schema = component.component_type.map(|known| known.schema()).unwrap_or_default();
+                    let key = Component::key(kind, &component.name);
+                    let parse = |values| component.parse::<T>(values).map(drop);
+                    Err(self.blame(&key, &component.values, &schema, &error.to_string(), &parse))
+                }
+            })
+            .collect()
+    }
+
+    /// Turns a source, a sink, or a configured component on or off by its name alone.
+    ///
+    /// # Errors
+    /// When there is no component of that name.
+    pub fn switch(self, origin: &str, name: &str, on: bool) -> Result<Self, ConfigError> {
+        let known = |kind: Kind| {
+            let mut names: Vec<String> = Registry::of(kind).iter().map(|component| component.name.to_owned()).collect();
+            names.extend(self.table(kind.table()).into_iter().flatten().map(|(name, _)| name));
+            names
+        };
+        let (sources, sinks) = (known(Kind::Source), known(Kind::Sink));
+        let kind = match name {
+            _ if sources.iter().any(|known| known == name) => Kind::Source,
+            _ if sinks.iter().any(|known| known == name) => Kind::Sink,
+            _ => {
+                let names: Vec<&str> = sources.iter().chain(&sinks).map(String::as_str).collect();
+                return Err(ConfigError {
+                    key: origin.to_owned(),
+                    value: Some(name.into()),
+                    origin: None,
+                    problem: suggestion("there is no such component", name, &names),
+                });
+            }
+        };
+        Ok(self.set(origin, &format!("{}.{name}.enabled", kind.table()), on))
+    }
+}
+
+pub(super) fn unknown(kind: Kind, name: &str, types: &[ComponentType]) -> String {
+    let names: Vec<&str> = types.iter().map(|component| component.name).collect();
+    suggestion(&format!("there is no {} of type {name}", kind.noun()), name, &names)
+}
+
+pub(super) fn suggestion(problem: &str, wrong: &str, names: &[&str]) -> String {
+    let hint = nearest(wrong, names.iter().copied()).map(|name| format!("; did you mean {name}?")).unwrap_or_default();
+    format!("{problem}{hint} (there are: {})", names.join(", "))
+}
+
+/// A truth value, also as the text that an environment variable holds.
+fn as_bool(value: &Json) -> Option<bool> {
+    match value {
+        Json::Bool(value) => Some(*value),
+        Json::String(text) => text.parse().ok(),
+        _ => None,
+    }
+}

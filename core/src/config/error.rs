@@ -1,0 +1,114 @@
+//! What is wrong with a value, where it is from, and what is allowed.
+
+use std::fmt;
+
+use serde_json::{Map, Value as Json};
+
+use super::Settings;
+
+/// A value that cannot be used. Displays as one line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConfigError {
+    /// The key, such as `sinks.archive.format`.
+    pub key: String,
+    /// The value, if there is one.
+    pub value: Option<Json>,
+    /// Where it is from: a place in a file, a variable, a flag.
+    pub origin: Option<String>,
+    /// What is wrong, and what is allowed.
+    pub problem: String,
+}
+
+impl std::error::Error for ConfigError {}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(origin) = &self.origin {
+            write!(f, "{origin}: ")?;
+        }
+        f.write_str(&self.key)?;
+        match &self.value {
+            Some(_) if is_secret(&self.key) => write!(f, " = ***")?,
+            Some(value @ (Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_))) => write!(f, " = {value}")?,
+            _ => (),
+        }
+        write!(f, ": {}", self.problem)
+    }
+}
+
+/// Whether the value of a key must not be shown.
+pub(crate) fn is_secret(key: &str) -> bool {
+    let name = key.rsplit('.').next().unwrap_or(key);
+    ["token", "secret", "password", "credential"].iter().any(|word| name.contains(word))
+}
+
+/// Whether a table can be read, tried out.
+pub(super) type Parse<'a> = &'a dyn Fn(Map<String, Json>) -> serde_json::Result<()>;
+
+impl Settings {
+    pub(super) fn error(&self, key: &str, problem: impl Into<String>) -> ConfigError {
+        ConfigError { key: key.into(), value: self.value(key), origin: self.origin(key), problem: problem.into() }
+    }
+
+    /// The error for a table that could not be read: names the key that is to blame, found by reading each alone.
+    pub(super) fn blame(
+        &self,
+        table: &str,
+        values: &Map<String, Json>,
+        schema: &Json,
+        error: &str,
+        parse: Parse<'_>,
+    ) -> ConfigError {
+        let culprits = values.keys().filter_map(|name| self.blame_key(table, name, &values[name], schema, parse));
+        culprits.into_iter().next().unwrap_or_else(|| self.error(table, error))
+    }
+
+    /// The error of one key of a table, if it has one.
+    pub(super) fn blame_key(
+        &self,
+        table: &str,
+        name: &str,
+        value: &Json,
+        schema: &Json,
+        parse: Parse<'_>,
+    ) -> Option<ConfigError> {
+        let error = parse(Map::from_iter([(name.to_owned(), value.clone())])).err()?.to_string();
+        let generic = error.starts_with("invalid type") || error.starts_with("unknown variant");
+        let expected = generic.then(|| expected(&schema["properties"][name])).flatten();
+        let problem = expected.map_or(error, |expected| format!("must be {expected}"));
+        Some(self.error(&format!("{table}.{name}"), problem))
+    }
+}
+
+/// What a schema allows, in words.
+pub(crate) fn expected(schema: &Json) -> Option<String> {
+    let alternatives = schema["oneOf"].as_array().or(schema["anyOf"].as_array());
+    let constants: Vec<&str> = schema["enum"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .chain(alternatives.into_iter().flatten().flat_map(|option| {
+            option["enum"].as_array().into_iter().flatten().chain([&option["const"]])
+        }))
+        .filter_map(Json::as_str)
+        .collect();
+    if !constants.is_empty() {
+        return Some(format!("one of {}", constants.join(", ")));
+    }
+    let types: Vec<&str> = match &schema["type"] {
+        Json::String(one) => vec![one],
+        Json::Array(many) => many.iter().filter_map(Json::as_str).filter(|name| *name != "null").collect(),
+        _ => return None,
+    };
+    let words = types.into_iter().map(|name| match name {
+        "string" => "a text",
+        "boolean" => "true or false",
+        "integer" if schema["minimum"].as_f64() == Some(0.0) => "a whole number of 0 or more",
+        "integer" => "a whole number",
+        "number" => "a number",
+        "array" => "a list",
+        "object" => "a table",
+        other => other,
+    });
+    Some(words.collect::<Vec<_>>().join(" or "))
+}

@@ -1,0 +1,81 @@
+//! The TOML file: its values, what is wrong with it, and on which line a key stands.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::ops::Range;
+use std::path::Path;
+
+use figment::providers::{Format, Toml};
+use figment::value::Dict;
+use toml_edit::{ImDocument, TableLike};
+
+/// Larger files are no configuration.
+const MAX_SIZE: u64 = 1 << 20;
+
+#[derive(Debug, Clone)]
+pub(super) struct ConfigFile {
+    /// Its path as the user gave it.
+    pub(super) name: String,
+    pub(super) values: Option<Dict>,
+    /// What is wrong with the file as a whole, with the position where there is one.
+    pub(super) problem: Option<String>,
+    /// Whether there is no such file.
+    pub(super) missing: bool,
+    text: String,
+}
+
+impl ConfigFile {
+    pub(super) fn read(path: &Path) -> Self {
+        let name = path.display().to_string();
+        let mut file = Self { name, values: None, problem: None, missing: false, text: String::new() };
+        let read = File::open(path).and_then(|file| {
+            let mut text = String::new();
+            file.take(MAX_SIZE + 1).read_to_string(&mut text).map(|_| text)
+        });
+        match read {
+            Err(error) => {
+                file.missing = error.kind() == ErrorKind::NotFound;
+                file.problem = Some(format!("{}: cannot be read: {error}", file.name));
+            }
+            Ok(text) if text.len() as u64 > MAX_SIZE => {
+                file.problem = Some(format!("{}: is larger than {MAX_SIZE} bytes, so it is no configuration", file.name));
+            }
+            Ok(text) => match Toml::from_str::<Dict>(&text) {
+                Ok(values) => (file.values, file.text) = (Some(values), text),
+                Err(_) => {
+                    let error = ImDocument::parse(text.as_str()).err();
+                    let span = error.as_ref().and_then(toml_edit::TomlError::span).unwrap_or(0..0);
+                    let message = error.map_or_else(|| "is no TOML".to_owned(), |error| error.message().replace('\n', ", "));
+                    let (line, column) = line_and_column(&text, &span);
+                    file.problem = Some(format!("{}:{line}:{column}: {message}", file.name));
+                }
+            },
+        }
+        file
+    }
+
+    /// `FILE:LINE:COLUMN` of a key, or of the nearest table above it that is written down.
+    pub(super) fn position(&self, key: &str) -> String {
+        let span = ImDocument::parse(self.text.as_str()).ok().and_then(|document| key_span(document.as_table(), key));
+        match span {
+            Some(span) => {
+                let (line, column) = line_and_column(&self.text, &span);
+                format!("{}:{line}:{column}", self.name)
+            }
+            None => self.name.clone(),
+        }
+    }
+}
+
+fn key_span(table: &dyn TableLike, key: &str) -> Option<Range<usize>> {
+    let (first, rest) = key.split_once('.').map_or((key, None), |(first, rest)| (first, Some(rest)));
+    let (key, item) = table.get_key_value(first)?;
+    let deeper = rest.zip(item.as_table_like()).and_then(|(rest, table)| key_span(table, rest));
+    deeper.or_else(|| key.span()).or_else(|| item.span())
+}
+
+fn line_and_column(text: &str, span: &Range<usize>) -> (usize, usize) {
+    let before = text.get(..span.start).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+}

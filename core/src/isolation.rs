@@ -1,0 +1,138 @@
+//! A component that fails or panics harms nobody else.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+thread_local! {
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is inside a component, whose panic is caught and logged. For a panic hook that would say it twice.
+pub fn is_guarded() -> bool {
+    GUARDED.get()
+}
+
+/// Calls one component: logs its first failure, pauses it for longer and longer while it fails, and switches it off
+/// when it panics.
+pub(crate) struct Guard {
+    component: String,
+    off: bool,
+    failing: bool,
+    pause: Duration,
+    retry_at: Option<Instant>,
+    said: Option<String>,
+}
+
+impl Guard {
+    /// `component` is how messages name it, such as `source cpu`.
+    pub(crate) fn new(component: String) -> Self {
+        Self { component, off: false, failing: false, pause: FIRST_PAUSE, retry_at: None, said: None }
+    }
+
+    pub(crate) fn component(&self) -> &str {
+        &self.component
+    }
+
+    /// Whether it panicked, or was switched off, and will not be called again.
+    pub(crate) fn is_off(&self) -> bool {
+        self.off
+    }
+
+    pub(crate) fn switch_off(&mut self) {
+        self.off = true;
+    }
+
+    /// Calls `body` unless the component is off or paused. `None` when it gave no result.
+    pub(crate) fn call<R>(&mut self, now: Instant, body: impl FnOnce() -> anyhow::Result<R>) -> Option<R> {
+        if self.off || self.retry_at.is_some_and(|at| now < at) {
+            return None;
+        }
+        GUARDED.set(true);
+        let result = catch_unwind(AssertUnwindSafe(body));
+        GUARDED.set(false);
+        match result {
+            Ok(Ok(value)) => {
+                self.succeeded();
+                Some(value)
+            }
+            Ok(Err(error)) => {
+                self.failed(now, &format!("{error:#}"));
+                None
+            }
+            Err(panic) => {
+                self.off = true;
+                log::warn!("{} panicked and is off from now on: {}", self.component, panic_message(&*panic));
+                None
+            }
+        }
+    }
+
+    /// Calls `body` even while the component is paused: for what comes only once.
+    pub(crate) fn call_anyway<R>(&mut self, body: impl FnOnce() -> anyhow::Result<R>) -> Option<R> {
+        self.retry_at = None;
+        self.call(Instant::now(), body)
+    }
+
+    fn succeeded(&mut self) {
+        if self.failing {
+            log::warn!("{} works again", self.component);
+        }
+        self.failing = false;
+        self.pause = FIRST_PAUSE;
+        self.retry_at = None;
+    }
+
+    fn failed(&mut self, now: Instant, error: &str) {
+        if self.said.as_deref() != Some(error) {
+            log::warn!("{}: {error}", self.component);
+            self.said = Some(error.to_owned());
+            self.failing = true;
+        }
+        self.retry_at = Some(now + self.pause);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_while_it_fails_and_end_when_it_works() {
+        let mut guard = Guard::new("source test".into());
+        let start = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut calls = 0;
+        for tick in 0..20 {
+            guard.call(start + tick * second, || -> anyhow::Result<()> {
+                calls += 1;
+                anyhow::bail!("no")
+            });
+        }
+        assert_eq!(calls, 5, "at 0, 1, 3, 7 and 15 s");
+        assert_eq!(guard.call(start + 40 * second, || Ok(7)), Some(7));
+        assert_eq!(guard.call(start + 40 * second, || Ok(8)), Some(8));
+    }
+
+    #[test]
+    fn a_panic_switches_it_off() {
+        let mut guard = Guard::new("source test".into());
+        let now = Instant::now();
+        std::panic::set_hook(Box::new(|_| assert!(is_guarded())));
+        let fail = || -> anyhow::Result<()> { std::panic::panic_any("boom") };
+        assert!(guard.call(now, fail).is_none());
+        drop(std::panic::take_hook());
+        assert!(guard.is_off() && !is_guarded());
+        assert!(guard.call(now + LONGEST_PAUSE, || Ok(())).is_none());
+    }
+}

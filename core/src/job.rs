@@ -1,0 +1,80 @@
+//! What is tracked, and how it ended.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::time::{Duration, SystemTime};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What the user says about the run: labels that make it findable later. The table `[job]` of the configuration.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub struct Job {
+    /// Label of the run, in every sample (for example the flow in Metaflow).
+    pub name: Option<String>,
+    /// Project that the run belongs to.
+    pub project_name: Option<String>,
+    /// Stage of the workflow (a step in Metaflow, a node in Flyte).
+    pub stage_name: Option<String>,
+    /// Task of the stage.
+    pub task_name: Option<String>,
+    /// Team that owns the run.
+    pub team: Option<String>,
+    /// Environment, such as dev or prod.
+    pub env: Option<String>,
+    /// Programming language of the command, such as python or r.
+    pub language: Option<String>,
+    /// What started the run, such as metaflow or airflow.
+    pub orchestrator: Option<String>,
+    /// What carries the run out, such as k8s or slurm.
+    pub executor: Option<String>,
+    /// Identifier of the run in the orchestrator, such as a build number.
+    pub external_run_id: Option<String>,
+    /// Container image, with its tag.
+    pub container_image: Option<String>,
+    /// Any further labels.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// The facts of a run, known when it starts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// The program that tracks; its name is part of the version key in a sample.
+    pub program: &'static str,
+    /// The version of that program.
+    pub version: &'static str,
+    /// What the user says about the run.
+    pub job: Job,
+    /// The command that is wrapped, with its arguments; empty when none is.
+    pub command: Vec<OsString>,
+    /// Root of the process tree that is tracked.
+    pub pid: Option<i32>,
+    /// Time between two samples.
+    pub interval: Duration,
+    /// When the run began.
+    pub started: SystemTime,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        Self {
+            program: env!("CARGO_PKG_NAME"),
+            version: env!("CARGO_PKG_VERSION"),
+            job: Job::default(),
+            command: Vec::new(),
+            pid: None,
+            interval: Duration::from_secs(1),
+            started: SystemTime::now(),
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Exit code of the command, if it exited.
+    pub exit_code: Option<i32>,
+    /// The signal that ended the command, if one did.
+    pub signal: Option<i32>,
+}

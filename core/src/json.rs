@@ -1,0 +1,156 @@
+//! A sample as one line of JSON.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde_json::Serializer;
+use serde_json::ser::Formatter;
+
+use crate::sample::Sample;
+
+/// Writes numbers with at most six decimals: finer than anything the kernel counts, and short.
+struct Rounded;
+
+impl Formatter for Rounded {
+    fn write_f64<W: ?Sized + Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
+        serde_json::ser::CompactFormatter.write_f64(writer, round(value))
+    }
+}
+
+/// Six decimals; numbers so small that this would lose digits, or so large that it cannot matter, stay whole.
+fn round(value: f64) -> f64 {
+    if (1e-3..1e9).contains(&value.abs()) { (value * 1e6).round() / 1e6 } else { value }
+}
+
+fn append<T: ?Sized + Serialize>(line: &mut Vec<u8>, value: &T) -> serde_json::Result<()> {
+    value.serialize(&mut Serializer::with_formatter(line, Rounded))
+}
+
+fn key(line: &mut Vec<u8>, name: &(impl ?Sized + Serialize)) -> serde_json::Result<()> {
+    line.push(if line.ends_with(b"{") { b'{' } else { b',' });
+    append(line, name)?;
+    line.push(b':');
+    Ok(())
+}
+
+pub(crate) fn write_sample(sample: &Sample, line: &mut Vec<u8>) -> serde_json::Result<()> {
+    let start = line.len();
+    let result = write_members(sample, line);
+    if result.is_err() {
+        line.truncate(start);
+    }
+    result
+}
+
+fn write_members(sample: &Sample, line: &mut Vec<u8>) -> serde_json::Result<()> {
+    let run = sample.run();
+    line.extend_from_slice(b"{\"timestamp_secs\":");
+    append(line, &sample.timestamp().as_secs())?;
+    key(line, "timestamp_ms")?;
+    append(line, &(sample.timestamp().as_millis() as u64))?;
+    key(line, "elapsed_secs")?;
+    append(line, &sample.elapsed().as_secs_f64())?;
+    key(line, "job_name")?;
+    append(line, &run.job.name)?;
+    key(line, "pid")?;
+    append(line, &run.pid)?;
+
+    for (index, (name, _)) in sample.sections().enumerate() {
+        if sample.sections().take(index).any(|(earlier, _)| earlier == name) {
+            continue;
+        }
+        key(line, name)?;
+        let start = line.len();
+        for (_, section) in sample.sections().skip(index).filter(|(other, _)| *other == name) {
+            let joint = line.len();
+            append(line, section)?;
+            join(line, start, joint);
+        }
+    }
+
+    // The version key is named after the program that embeds the tracker.
+    key(line, &format_args!("{}-version", run.program))?;
+    append(line, run.version)?;
+    line.push(b'}');
+    Ok(())
+}
+
+/// Joins the object or list that begins at `joint` to the one that began at `start`; values of different kinds cannot
+/// be joined, and the first one stays.
+fn join(line: &mut Vec<u8>, start: usize, joint: usize) {
+    if joint == start {
+        return;
+    }
+    let ends = (line[start], line[joint - 1], line[joint], line[line.len() - 1]);
+    match ends {
+        (b'{', b'}', b'{', b'}') | (b'[', b']', b'[', b']') => {
+            let left_is_empty = joint - start == 2;
+            let right_is_empty = line.len() - joint == 2;
+            match (left_is_empty, right_is_empty) {
+                (_, true) => line.truncate(joint),
+                (true, false) => drop(line.drain(start..joint)),
+                (false, false) => {
+                    line[joint - 1] = b',';
+                    line.remove(joint);
+                }
+            }
+        }
+        _ => line.truncate(joint),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn joined(parts: &[&str]) -> String {
+        let mut line = b"x:".to_vec();
+        for part in parts {
+            let joint = line.len();
+            line.extend_from_slice(part.as_bytes());
+            join(&mut line, 2, joint);
+        }
+        String::from_utf8_lossy(&line[2..]).into_owned()
+    }
+
+    #[test]
+    fn sections_of_one_name_become_one() {
+        assert_eq!(joined(&[r#"{"a":1}"#, r#"{"b":2}"#]), r#"{"a":1,"b":2}"#);
+        assert_eq!(joined(&["[1]", "[2,3]", "[4]"]), "[1,2,3,4]");
+        assert_eq!(joined(&["[]", "[1]", "[]"]), "[1]");
+        assert_eq!(joined(&["{}", "{}"]), "{}");
+        assert_eq!(joined(&[r#"{"a":1}"#, "[1]"]), r#"{"a":1}"#);
+    }
+
+    #[test]
+    fn numbers_have_at_most_six_decimals() {
+        let text = |value: f64| {
+            let mut line = Vec::new();
+            append(&mut line, &value).map(|()| String::from_utf8_lossy(&line).into_owned()).ok()
+        };
+        assert_eq!(text(1.0 / 3.0).as_deref(), Some("0.333333"));
+        assert_eq!(text(0.0).as_deref(), Some("0.0"));
+        assert_eq!(text(1.5e-7).as_deref(), Some("1.5e-7"));
+        assert_eq!(text(f64::NAN).as_deref(), Some("null"));
+    }
+
+    proptest! {
+        #[test]
+        fn rounding_moves_a_number_by_less_than_it_says(value in -1e12..1e12f64) {
+            prop_assert!((round(value) - value).abs() <= 0.5e-6 + value.abs() * 1e-15);
+        }
+
+        #[test]
+        fn joined_objects_hold_the_members_of_all(
+            parts in prop::collection::vec(prop::collection::btree_map("[a-z]{1,4}", 0u32..9, 0..4), 1..5),
+        ) {
+            let texts: Vec<String> = parts.iter().map(|part| serde_json::to_string(part).unwrap_or_default()).collect();
+            let text = joined(&texts.iter().map(String::as_str).collect::<Vec<_>>());
+            let whole: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text)?;
+            let keys: std::collections::BTreeSet<&String> = parts.iter().flat_map(|part| part.keys()).collect();
+            prop_assert_eq!(whole.len(), keys.len());
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The framework of resource-tracker: it knows how to sample, and nothing about what or where to.
+//!
+//! A reading comes from a [`Source`], everything that leaves goes through a [`Sink`]. Both are built from a small
+//! serde configuration ([`SourceConfig`], [`SinkConfig`]), registered at link time with [`register_source!`] and
+//! [`register_sink!`], and chosen by one [`Settings`]. The [`Tracker`] reads the sources at absolute ticks, puts what
+//! they saw into a [`Sample`], and hands it to the sinks.
+//!
+//! The crate keeps no global state, installs no signal handler and never ends the process: several trackers can run
+//! in one program. Messages go to the [`log`] facade.
+
+pub mod background;
+pub mod clock;
+pub mod config;
+mod isolation;
+pub mod job;
+mod json;
+pub mod metrics;
+mod pool;
+pub mod registry;
+pub mod sample;
+pub mod sink;
+pub mod source;
+pub mod tracker;
+
+pub use config::{ConfigError, Settings};
+pub use isolation::is_guarded;
+pub use job::{Job, Outcome, Run};
+pub use sample::{Sample, Section, SectionEntry, Sections};
+pub use sink::{Sink, SinkConfig, SinkContext, SinkEntry};
+pub use source::{Host, Schedule, Source, SourceConfig, SourceEntry, Tick, Tracked};
+pub use tracker::Tracker;
+
+/// What the registration macros and derives of a component need; `use resource_tracker_core::reexport::*` is not
+/// meant for people.
+pub mod reexport {
+    pub use inventory;
+    pub use schemars;
+    pub use serde;
+    pub use typetag;
+}

@@ -1,0 +1,96 @@
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::list_section;
+
+list_section! {
+    /// The disks and what is mounted from them: `disk`. One entry per whole block device that has a capacity;
+    /// device-mapper volumes where they are mounted; and one per file system without a block device of its own (a ZFS
+    /// pool, an NFS export, a FUSE mount), which has mounts and no I/O figures.
+    Disks(DiskMetrics), "disk"
+}
+
+/// One disk, or one file system without a block device.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+pub struct DiskMetrics {
+    /// Kernel name of the device, such as `nvme0n1`, or the source of the mount, such as `server:/export`.
+    pub device: String,
+    /// Model of the drive. `/sys/block/DEV/device/model`
+    pub model: Option<String>,
+    /// Vendor of the drive. `/sys/block/DEV/device/vendor`
+    pub vendor: Option<String>,
+    /// Serial number or WWID. `/sys/block/DEV/device/serial`, `/sys/block/DEV/serial`, `/sys/block/DEV/wwid`
+    pub serial: Option<String>,
+    /// Kind of drive. The kernel's name of it, and `/sys/block/DEV/queue/rotational`
+    pub device_type: Option<DiskType>,
+    /// Size of the device. `/sys/block/DEV/size` × 512
+    #[schemars(extend("unit" = "bytes", "kind" = "gauge"))]
+    pub capacity_bytes: Option<u64>,
+    /// Devices that this one is made of (LVM, RAID, multipath). Its I/O is counted there too. `/sys/block/DEV/slaves`
+    pub slaves: Vec<String>,
+    /// What is mounted from it, each file system once: bind mounts and btrfs subvolumes are not listed again.
+    pub mounts: Vec<DiskMountMetrics>,
+    /// Bytes read. `/proc/diskstats`, sectors of 512 bytes
+    #[schemars(extend("unit" = "bytes/second", "kind" = "gauge"))]
+    pub read_bytes_per_sec: Option<f64>,
+    /// Bytes written. `/proc/diskstats`, sectors of 512 bytes
+    #[schemars(extend("unit" = "bytes/second", "kind" = "gauge"))]
+    pub write_bytes_per_sec: Option<f64>,
+    /// Bytes read since boot. `/proc/diskstats`, sectors of 512 bytes
+    #[schemars(extend("unit" = "bytes", "kind" = "counter"))]
+    pub read_bytes_total: Option<u64>,
+    /// Bytes written since boot. `/proc/diskstats`, sectors of 512 bytes
+    #[schemars(extend("unit" = "bytes", "kind" = "counter"))]
+    pub write_bytes_total: Option<u64>,
+    /// Reads that were completed. `/proc/diskstats`
+    #[schemars(extend("unit" = "reads/second", "kind" = "gauge"))]
+    pub reads_per_sec: Option<f64>,
+    /// Writes that were completed. `/proc/diskstats`
+    #[schemars(extend("unit" = "writes/second", "kind" = "gauge"))]
+    pub writes_per_sec: Option<f64>,
+    /// Time that a read took, queueing included; null when none ended. `/proc/diskstats`
+    #[schemars(extend("unit" = "milliseconds", "kind" = "gauge"))]
+    pub read_latency_ms: Option<f64>,
+    /// Time that a write took, queueing included; null when none ended. `/proc/diskstats`
+    #[schemars(extend("unit" = "milliseconds", "kind" = "gauge"))]
+    pub write_latency_ms: Option<f64>,
+    /// Requests that were queued or in flight, on average. `/proc/diskstats`, weighted time
+    #[schemars(extend("unit" = "requests", "kind" = "gauge"))]
+    pub queue_length: Option<f64>,
+    /// Share of time in which the device had something to do. `/proc/diskstats`, time of I/O
+    #[schemars(extend("unit" = "percent", "kind" = "gauge"))]
+    pub utilization_pct: Option<f64>,
+}
+
+/// Kind of drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DiskType {
+    /// Attached over NVM Express.
+    Nvme,
+    /// Without moving parts.
+    Ssd,
+    /// With moving parts.
+    Hdd,
+}
+
+/// One mounted file system. Its numbers are null while it does not answer (a dead NFS server, a hung FUSE daemon).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+pub struct DiskMountMetrics {
+    /// Where it is mounted. `/proc/self/mountinfo`
+    pub mount_point: String,
+    /// Type of file system, such as `ext4`. `/proc/self/mountinfo`
+    pub filesystem: String,
+    /// Size of the file system. `statvfs`, `f_blocks` × `f_frsize`
+    #[schemars(extend("unit" = "bytes", "kind" = "gauge"))]
+    pub total_bytes: Option<u64>,
+    /// What unprivileged users can still write. `statvfs`, `f_bavail` × `f_frsize`
+    #[schemars(extend("unit" = "bytes", "kind" = "gauge"))]
+    pub available_bytes: Option<u64>,
+    /// What is occupied. `statvfs`, (`f_blocks` − `f_bfree`) × `f_frsize`
+    #[schemars(extend("unit" = "bytes", "kind" = "gauge"))]
+    pub used_bytes: Option<u64>,
+    /// The same as a share of the size; 0 when the size is 0.
+    #[schemars(extend("unit" = "percent", "kind" = "gauge"))]
+    pub used_pct: Option<f64>,
+}

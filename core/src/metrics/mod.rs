@@ -1,0 +1,39 @@
+//! The sections of the built-in sources, as types.
+//!
+//! A field's doc comment is its description in the schema, and its source is the last thing the comment names.
+//! `Option` is `null` where the machine does not tell. Rates and deltas are over [`Sample::elapsed`].
+//!
+//! [`Sample::elapsed`]: crate::Sample::elapsed
+
+mod cpu;
+mod disk;
+mod gpu;
+mod memory;
+mod network;
+mod pressure;
+mod process;
+
+pub use cpu::CpuMetrics;
+pub use disk::{DiskMetrics, DiskMountMetrics, DiskType, Disks};
+pub use gpu::{GpuMetrics, Gpus};
+pub use memory::MemoryMetrics;
+pub use network::{NetworkMetrics, Networks};
+pub use pressure::{PressureMetrics, ResourcePressure, Stall};
+pub use process::ProcessMetrics;
+
+/// A section that is a list of `$item`, which its sources fill in place.
+macro_rules! list_section {
+    ($(#[$doc:meta])* $list:ident($item:ty), $name:literal $(, $always:ident)?) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, schemars::JsonSchema)]
+        #[serde(transparent)]
+        pub struct $list(pub Vec<$item>);
+
+        impl $crate::Section for $list {
+            const NAME: &'static str = $name;
+        }
+
+        $crate::register_section!($list $(, $always)?);
+    };
+}
+use list_section;

@@ -1,0 +1,42 @@
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::sample::Section;
+
+/// How long tasks waited for what they need: `pressure`. Pressure stall information of the kernel, `/proc/pressure`;
+/// missing where the kernel has none (before 4.20, or `psi=0`).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+pub struct PressureMetrics {
+    /// Waiting for a CPU. `/proc/pressure/cpu`
+    pub cpu: Option<ResourcePressure>,
+    /// Waiting for memory to be freed or swapped in. `/proc/pressure/memory`
+    pub memory: Option<ResourcePressure>,
+    /// Waiting for storage. `/proc/pressure/io`
+    pub io: Option<ResourcePressure>,
+}
+
+/// The pressure on one resource.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
+pub struct ResourcePressure {
+    /// At least one task waited. Line `some`
+    pub some: Stall,
+    /// All tasks that had something to do waited. Line `full`, which `cpu` has since kernel 5.13
+    pub full: Option<Stall>,
+}
+
+/// The share of time in which tasks waited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
+pub struct Stall {
+    /// Share of the last 10 seconds, averaged by the kernel. `avg10`
+    #[schemars(extend("unit" = "percent", "kind" = "gauge"))]
+    pub avg10_pct: f64,
+    /// Share of the interval. `total`
+    #[schemars(extend("unit" = "percent", "kind" = "gauge"))]
+    pub interval_pct: f64,
+}
+
+impl Section for PressureMetrics {
+    const NAME: &'static str = "pressure";
+}
+
+crate::register_section!(PressureMetrics);

@@ -1,0 +1,56 @@
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::sample::Section;
+
+/// The process tree that is tracked, in `cpu` beside the machine's figures. All fields are null when no process is
+/// tracked or the process was never seen; they are 0 once it has ended.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+pub struct ProcessMetrics {
+    /// Cores that the tree used. `/proc/PID/stat`, `utime` + `stime`, with `cutime` + `cstime` for what has ended
+    #[schemars(extend("unit" = "cores", "kind" = "gauge"))]
+    pub process_cores_used: Option<f64>,
+    /// Descendants that exist, without the root. `/proc/PID/stat`, `ppid`
+    #[schemars(extend("unit" = "processes", "kind" = "gauge"))]
+    pub process_child_count: Option<u32>,
+    /// CPU time of the tree in user mode. `/proc/PID/stat`, `utime` + `cutime`
+    #[schemars(extend("unit" = "seconds", "kind" = "delta"))]
+    pub process_utime_secs: Option<f64>,
+    /// CPU time of the tree in the kernel. `/proc/PID/stat`, `stime` + `cstime`
+    #[schemars(extend("unit" = "seconds", "kind" = "delta"))]
+    pub process_stime_secs: Option<f64>,
+    /// Resident memory of the tree; pages that processes share count in each. `/proc/PID/stat`, `rss`
+    #[schemars(extend("unit" = "MiB", "kind" = "gauge"))]
+    pub process_rss_mib: Option<f64>,
+    /// Resident memory of the tree, where a page that N processes share counts 1/N. Reading it costs the job, so it is
+    /// read rarely enough to stay within its budget. `/proc/PID/smaps_rollup`, `Pss`
+    #[schemars(extend("unit" = "MiB", "kind" = "gauge"))]
+    pub process_pss_mib: Option<f64>,
+    /// How old `process_pss_mib` is.
+    #[schemars(extend("unit" = "seconds", "kind" = "gauge"))]
+    pub process_pss_age_secs: Option<f64>,
+    /// Bytes that the tree caused to be read from storage. `/proc/PID/io`, `read_bytes`
+    #[schemars(extend("unit" = "bytes", "kind" = "delta"))]
+    pub process_disk_read_bytes: Option<u64>,
+    /// Bytes that the tree caused to be written to storage. `/proc/PID/io`, `write_bytes`
+    #[schemars(extend("unit" = "bytes", "kind" = "delta"))]
+    pub process_disk_write_bytes: Option<u64>,
+    /// Threads of the tree. `/proc/PID/stat`, `num_threads`
+    #[schemars(extend("unit" = "threads", "kind" = "gauge"))]
+    pub process_thread_count: Option<u32>,
+    /// Page faults of the tree that needed a disk. `/proc/PID/stat`, `majflt` + `cmajflt`
+    #[schemars(extend("unit" = "faults", "kind" = "delta"))]
+    pub process_major_faults: Option<u64>,
+    /// Times that a thread of the tree gave up its CPU to wait. `/proc/PID/task/TID/status`
+    #[schemars(extend("unit" = "switches", "kind" = "delta"))]
+    pub process_voluntary_context_switches: Option<u64>,
+    /// Times that a thread of the tree was taken off its CPU. `/proc/PID/task/TID/status`
+    #[schemars(extend("unit" = "switches", "kind" = "delta"))]
+    pub process_involuntary_context_switches: Option<u64>,
+}
+
+impl Section for ProcessMetrics {
+    const NAME: &'static str = "cpu";
+}
+
+crate::register_section!(ProcessMetrics);

@@ -1,0 +1,185 @@
+//! What travels from the sources to the sinks.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Serialize;
+
+use crate::job::Run;
+use crate::json;
+
+/// A part of a sample: one object or one list, under a name of its own.
+///
+/// A section is a plain struct. The doc comment of a field is its description; `#[schemars(extend("unit" = "bytes",
+/// "kind" = "counter"))]` gives its unit and its kind (`gauge`, `counter`: only grows, `delta`: in the interval).
+/// Several section types may share a name: objects are joined into one object, lists are put one after the other.
+pub trait Section: Serialize + JsonSchema + Default + Send + Sync + 'static {
+    /// The key of the section in a sample.
+    const NAME: &'static str;
+}
+
+/// A section whose type is not known, for a walk through serde.
+trait AnySection: erased_serde::Serialize + Send + Sync {
+    fn as_any(&self) -> &dyn Any;
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+}
+
+impl<T: Section> AnySection for T {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+struct Slot {
+    name: &'static str,
+    fresh: bool,
+    value: Box<dyn AnySection>,
+}
+
+/// The sections that one source writes in one tick.
+#[derive(Default)]
+pub struct Sections {
+    slots: Vec<Slot>,
+}
+
+impl Sections {
+    /// Section `T` of this tick, to be written over.
+    ///
+    /// It still holds what an earlier tick left in it, so that strings and lists can be filled again without a new
+    /// allocation. A section that is not asked for in a tick is not in the sample.
+    pub fn section<T: Section>(&mut self) -> &mut T {
+        let index = match self.slots.iter().position(|slot| slot.value.as_any().is::<T>()) {
+            Some(index) => index,
+            None => {
+                self.slots.push(Slot { name: T::NAME, fresh: true, value: Box::<T>::default() });
+                self.slots.len() - 1
+            }
+        };
+        let slot = &mut self.slots[index];
+        slot.fresh = true;
+        match slot.value.as_any_mut().downcast_mut() {
+            Some(section) => section,
+            None => unreachable!("the slot was found by its type"),
+        }
+    }
+
+    /// Section `T`, if it was written in this tick.
+    pub fn get<T: Section>(&self) -> Option<&T> {
+        self.slots.iter().filter(|slot| slot.fresh).find_map(|slot| slot.value.as_any().downcast_ref())
+    }
+
+    /// Takes all sections out of the tick; their buffers stay.
+    pub(crate) fn clear(&mut self) {
+        self.slots.iter_mut().for_each(|slot| slot.fresh = false);
+    }
+
+    fn fresh(&self) -> impl Iterator<Item = (&'static str, &dyn erased_serde::Serialize)> {
+        self.slots.iter().filter(|slot| slot.fresh).map(|slot| (slot.name, &*slot.value as _))
+    }
+}
+
+/// What all sources saw at one tick.
+pub struct Sample {
+    pub(crate) run: Arc<Run>,
+    pub(crate) timestamp: Duration,
+    pub(crate) elapsed: Duration,
+    pub(crate) parts: Vec<Arc<Sections>>,
+}
+
+impl Default for Sample {
+    fn default() -> Self {
+        Self { run: Arc::default(), timestamp: Duration::ZERO, elapsed: Duration::ZERO, parts: Vec::new() }
+    }
+}
+
+impl Sample {
+    /// When the sample was taken, since the Unix epoch.
+    pub fn timestamp(&self) -> Duration {
+        self.timestamp
+    }
+
+    /// The time since the sample before, over which rates and deltas are counted.
+    pub fn elapsed(&self) -> Duration {
+        self.elapsed
+    }
+
+    /// The run that the sample belongs to.
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// Section `T`, if a source wrote it.
+    pub fn get<T: Section>(&self) -> Option<&T> {
+        self.all().next()
+    }
+
+    /// Section `T` of every source that wrote it (two GPU sources both write a list of GPUs).
+    pub fn all<T: Section>(&self) -> impl Iterator<Item = &T> {
+        self.parts.iter().filter_map(|sections| sections.get())
+    }
+
+    /// Every section by name, known or not, in the order of the sources. A name can come more than once.
+    pub fn sections(&self) -> impl Iterator<Item = (&'static str, &dyn erased_serde::Serialize)> {
+        self.parts.iter().flat_map(|sections| sections.fresh())
+    }
+
+    /// Appends the sample to `line` as one JSON object, without a line end.
+    ///
+    /// Sections that share a name become one. Numbers have at most six decimals.
+    ///
+    /// # Errors
+    /// When a section cannot be serialised; `line` is then as it was.
+    pub fn write_json(&self, line: &mut Vec<u8>) -> serde_json::Result<()> {
+        json::write_sample(self, line)
+    }
+}
+
+/// A section type that is linked in: its name and schema, for `schema`, docs and sinks that need metric names.
+pub struct SectionEntry {
+    pub(crate) name: &'static str,
+    pub(crate) schema: fn(&mut SchemaGenerator) -> Schema,
+    pub(crate) write_default: Option<fn(&mut Sections)>,
+}
+
+inventory::collect!(SectionEntry);
+
+impl SectionEntry {
+    /// Describes section `T`; for use in [`register_section!`](crate::register_section).
+    pub const fn new<T: Section>() -> Self {
+        Self { name: T::NAME, schema: |generator| generator.subschema_for::<T>(), write_default: None }
+    }
+
+    /// The same for a section that is in every sample: its default where no source wrote one (`gpu` is `[]` on a
+    /// machine without GPU).
+    pub const fn always_present<T: Section>() -> Self {
+        let write_default: fn(&mut Sections) = |sections| *sections.section::<T>() = T::default();
+        Self { write_default: Some(write_default), ..Self::new::<T>() }
+    }
+
+    /// The key of the section in a sample.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The JSON Schema of the section's type.
+    pub fn schema(&self, generator: &mut SchemaGenerator) -> Schema {
+        (self.schema)(generator)
+    }
+}
+
+/// Registers a section type, so that `schema` and the docs know it.
+#[macro_export]
+macro_rules! register_section {
+    ($type:ty) => {
+        $crate::reexport::inventory::submit! { $crate::SectionEntry::new::<$type>() }
+    };
+    ($type:ty, always_present) => {
+        $crate::reexport::inventory::submit! { $crate::SectionEntry::always_present::<$type>() }
+    };
+}

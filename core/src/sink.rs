@@ -1,0 +1,94 @@
+//! Where samples go.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::job::{Outcome, Run};
+use crate::sample::Sample;
+
+/// Something that takes samples. It lives on a thread of its own and may block; samples wait in a bounded queue.
+pub trait Sink: Send {
+    /// The run begins: what is known about it.
+    ///
+    /// # Errors
+    /// Logged once; samples are written all the same.
+    fn start(&mut self, _run: &Run) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    /// Takes one sample, whole or not at all.
+    ///
+    /// # Errors
+    /// Logged once; the sink is tried again after a pause that grows, and what comes meanwhile is lost to it. A
+    /// broken pipe (an [`std::io::Error`] of that kind, anywhere in the chain) means that nobody will ever read
+    /// again: the sink is closed for good.
+    fn write(&mut self, sample: &Sample) -> anyhow::Result<()>;
+
+    /// The run has ended: flush and close.
+    ///
+    /// # Errors
+    /// Logged.
+    fn finish(&mut self, _outcome: &Outcome) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+/// What a sink may want to know before the run begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SinkContext {
+    /// Whether a command is wrapped. Standard output belongs to the command then.
+    pub wraps_command: bool,
+}
+
+/// The configuration of a sink, which knows how to build it. `#[typetag::deserialize(name = "…")]` on the
+/// implementation gives the name of its type.
+#[typetag::deserialize(tag = "type")]
+pub trait SinkConfig: Debug + Send + Sync {
+    /// Opens the destination, before the command starts.
+    ///
+    /// # Errors
+    /// When it cannot work at all: the run does not begin.
+    fn build(&self, context: &SinkContext) -> anyhow::Result<Box<dyn Sink>>;
+
+    /// How long the end of the run waits for the sink while it makes no progress.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(2)
+    }
+}
+
+/// A sink that is linked in.
+pub struct SinkEntry {
+    pub(crate) name: &'static str,
+    pub(crate) description: &'static str,
+    pub(crate) schema: fn(&mut SchemaGenerator) -> Schema,
+    pub(crate) defaults: fn() -> serde_json::Result<serde_json::Value>,
+}
+
+inventory::collect!(SinkEntry);
+
+impl SinkEntry {
+    /// Describes the sink that configuration `C` builds. `name` is its typetag name and unique among components.
+    pub const fn new<C>(name: &'static str, description: &'static str) -> Self
+    where
+        C: SinkConfig + DeserializeOwned + Serialize + JsonSchema + Default,
+    {
+        Self {
+            name,
+            description,
+            schema: |generator| generator.subschema_for::<C>(),
+            defaults: || serde_json::to_value(C::default()),
+        }
+    }
+}
+
+/// Registers a sink: `register_sink!(SinkEntry::new::<MyConfig>("my", "Where it writes"))`.
+#[macro_export]
+macro_rules! register_sink {
+    ($entry:expr) => {
+        $crate::reexport::inventory::submit! { $entry }
+    };
+}

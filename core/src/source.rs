@@ -1,0 +1,146 @@
+//! Where readings come from.
+
+use std::fmt::Debug;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::sample::Sections;
+
+/// One moment at which the sources are read.
+#[derive(Debug, Clone, Copy)]
+pub struct Tick {
+    /// 0 for the baseline, whose sections are thrown away: it only primes the counters that deltas are taken from.
+    pub number: u64,
+    /// When the reading begins, on the monotonic clock.
+    pub at: Instant,
+    /// Time since this source was read before; zero the first time.
+    pub elapsed: Duration,
+    /// The process tree that is tracked, if one is.
+    pub tracked: Option<Tracked>,
+}
+
+/// The root of the process tree that is tracked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tracked {
+    /// Its process id.
+    pub pid: i32,
+    /// Whether the tracker started it. What it used before the baseline then belongs to the run as well.
+    pub spawned: bool,
+}
+
+/// The machine that is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// Where procfs is mounted; `/proc` unless a container looks at its host.
+    pub procfs: PathBuf,
+    /// Where sysfs is mounted; `/sys` likewise.
+    pub sysfs: PathBuf,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self { procfs: "/proc".into(), sysfs: "/sys".into() }
+    }
+}
+
+/// Something that can be read.
+pub trait Source: Send {
+    /// Reads the hardware once and adds what it saw to `out`.
+    ///
+    /// # Errors
+    /// When nothing could be read. The source is asked again later, with growing pauses; its sections are missing
+    /// meanwhile. One value that cannot be read is no error: it is null.
+    fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()>;
+}
+
+/// The configuration of a source, which knows how to build it. `#[typetag::deserialize(name = "…")]` on the
+/// implementation gives the name of its type.
+#[typetag::deserialize(tag = "type")]
+pub trait SourceConfig: Debug + Send + Sync {
+    /// Opens what is to be read. `Ok(None)`: the hardware is not here; that is no error.
+    ///
+    /// # Errors
+    /// When the hardware is here and cannot be read. It is tried again later, with growing pauses.
+    fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>>;
+
+    /// When the source is read, and where.
+    fn schedule(&self) -> Schedule {
+        Schedule::default()
+    }
+}
+
+/// When a source is read, and on which thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Schedule {
+    /// How often it is read.
+    pub cadence: Cadence,
+    /// Whether a reading can take long (`statvfs`, GPU libraries, HTTP). It then has a thread of its own, and a tick
+    /// takes its newest answer.
+    pub blocking: bool,
+}
+
+/// How often a source is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Cadence {
+    /// At every tick.
+    #[default]
+    EveryTick,
+    /// At the first tick after this time has passed; the ticks between repeat the last reading.
+    Every(Duration),
+    /// Until it has been read once; only that sample has its sections.
+    Once,
+}
+
+/// A source that is linked in.
+pub struct SourceEntry {
+    pub(crate) name: &'static str,
+    pub(crate) description: &'static str,
+    pub(crate) on_by_default: bool,
+    pub(crate) order: u32,
+    pub(crate) schema: fn(&mut SchemaGenerator) -> Schema,
+    pub(crate) defaults: fn() -> serde_json::Result<serde_json::Value>,
+}
+
+inventory::collect!(SourceEntry);
+
+impl SourceEntry {
+    /// Describes the source that configuration `C` builds. `name` is its typetag name and unique among components.
+    pub const fn new<C>(name: &'static str, description: &'static str) -> Self
+    where
+        C: SourceConfig + DeserializeOwned + Serialize + JsonSchema + Default,
+    {
+        Self {
+            name,
+            description,
+            on_by_default: false,
+            order: 1000,
+            schema: |generator| generator.subschema_for::<C>(),
+            defaults: || serde_json::to_value(C::default()),
+        }
+    }
+
+    /// The source is read unless the user turns it off.
+    pub const fn on_by_default(mut self) -> Self {
+        self.on_by_default = true;
+        self
+    }
+
+    /// Where the source stands among the others, in reading and in the sample: lower first, 1000 unless set, equal
+    /// ones by name.
+    pub const fn order(mut self, order: u32) -> Self {
+        self.order = order;
+        self
+    }
+}
+
+/// Registers a source: `register_source!(SourceEntry::new::<MyConfig>("my", "What it reads").on_by_default())`.
+#[macro_export]
+macro_rules! register_source {
+    ($entry:expr) => {
+        $crate::reexport::inventory::submit! { $entry }
+    };
+}

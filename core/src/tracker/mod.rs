@@ -1,0 +1,240 @@
+//! The sampling loop: reads the sources at each tick and hands what they saw to the sinks.
+
+mod feed;
+mod outlet;
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::clock::Clock;
+use crate::job::{Outcome, Run};
+use crate::pool::Pool;
+use crate::registry::Registry;
+use crate::sample::{Sample, Sections};
+use crate::sink::{Sink, SinkConfig, SinkContext};
+use crate::source::{Host, SourceConfig, Tick, Tracked};
+use feed::Feed;
+use outlet::Outlet;
+
+/// A run to be sampled, put together from sources and sinks.
+pub struct Tracker {
+    run: Run,
+    host: Host,
+    sources: Vec<(String, Box<dyn SourceConfig>)>,
+    sinks: Vec<(String, Box<dyn Sink>, Duration)>,
+    when_closed: Option<WhenClosed>,
+}
+
+type WhenClosed = Arc<dyn Fn() + Send + Sync>;
+
+impl Tracker {
+    /// A tracker for `run`, without sources and sinks. When the run has a command, its process is taken to be a child
+    /// of this program: what it used since it was born counts.
+    pub fn new(run: Run) -> Self {
+        Self { run, host: Host::default(), sources: Vec::new(), sinks: Vec::new(), when_closed: None }
+    }
+
+    /// Reads another procfs and sysfs than this machine's own.
+    pub fn host(mut self, host: Host) -> Self {
+        self.host = host;
+        self
+    }
+
+    /// Adds a source. Sources are read in the order in which they were added.
+    pub fn source(mut self, name: impl Into<String>, config: Box<dyn SourceConfig>) -> Self {
+        self.sources.push((name.into(), config));
+        self
+    }
+
+    /// Adds a sink.
+    pub fn sink(mut self, name: impl Into<String>, sink: impl Sink + 'static) -> Self {
+        self.sinks.push((name.into(), Box::new(sink), outlet::PATIENCE));
+        self
+    }
+
+    /// Builds a sink from its configuration and adds it.
+    ///
+    /// # Errors
+    /// When the sink cannot be built.
+    pub fn sink_from(mut self, name: impl Into<String>, config: &dyn SinkConfig) -> anyhow::Result<Self> {
+        let context = SinkContext { wraps_command: !self.run.command.is_empty() };
+        self.sinks.push((name.into(), config.build(&context)?, config.patience()));
+        Ok(self)
+    }
+
+    /// Calls `action` once when every sink has closed for good, because nobody reads any more.
+    pub fn when_all_sinks_closed(mut self, action: impl Fn() + Send + Sync + 'static) -> Self {
+        self.when_closed = Some(Arc::new(action));
+        self
+    }
+
+    /// The facts of the run, which may still be completed (the command's process id is known once it runs).
+    pub fn run_mut(&mut self) -> &mut Run {
+        &mut self.run
+    }
+
+    /// Begins: takes the baseline and samples from then on, one interval apart, on a thread of its own.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn start(self) -> io::Result<Running> {
+        let run = Arc::new(self.run);
+        let open = Arc::new(AtomicUsize::new(self.sinks.len()));
+        let when_closed = self.when_closed.unwrap_or_else(|| Arc::new(|| ()));
+        let one_closed: WhenClosed = Arc::new(move || {
+            if open.fetch_sub(1, Ordering::AcqRel) == 1 {
+                when_closed();
+            }
+        });
+        let (orders, inbox) = mpsc::channel();
+        let outlets = Arc::new(Mutex::new(Vec::new()));
+        let mut sampler = Sampler {
+            feeds: Vec::new(),
+            defaults: default_sections(),
+            outlets: Arc::clone(&outlets),
+            pool: Pool::new(),
+            run: Arc::clone(&run),
+            previous: Instant::now(),
+            number: 0,
+        };
+        thread::Builder::new().name("sampler".into()).spawn(move || {
+            let start = Instant::now();
+            sampler.feeds = feeds(self.sources, &self.host, run.interval);
+            sampler.baseline(start);
+            let sinks = self.sinks.into_iter();
+            let built = sinks.map(|(name, sink, patience)| Outlet::new(&name, sink, patience, &run, &one_closed));
+            // Held while the sinks are set up, so that `finish` finds all of them or waits.
+            sampler.outlets.lock().unwrap_or_else(PoisonError::into_inner).extend(built);
+            sampler.work(start, &inbox);
+        })?;
+        Ok(Running { orders, outlets })
+    }
+}
+
+fn feeds(sources: Vec<(String, Box<dyn SourceConfig>)>, host: &Host, interval: Duration) -> Vec<Feed> {
+    sources.into_iter().map(|(name, config)| Feed::new(&name, config, host, interval)).collect()
+}
+
+/// The sections that are in a sample also when no source wrote them, each with its name.
+fn default_sections() -> Vec<(&'static str, Arc<Sections>)> {
+    let always = Registry::sections().into_iter().filter_map(|entry| Some((entry.name, entry.write_default?)));
+    always
+        .map(|(name, write)| {
+            let mut sections = Sections::default();
+            write(&mut sections);
+            (name, Arc::new(sections))
+        })
+        .collect()
+}
+
+struct Sampler {
+    feeds: Vec<Feed>,
+    defaults: Vec<(&'static str, Arc<Sections>)>,
+    outlets: Arc<Mutex<Vec<Outlet>>>,
+    pool: Pool<Sample>,
+    run: Arc<Run>,
+    previous: Instant,
+    number: u64,
+}
+
+enum Order {
+    LastSample(mpsc::Sender<()>),
+    Stop,
+}
+
+impl Sampler {
+    fn work(&mut self, start: Instant, inbox: &mpsc::Receiver<Order>) {
+        let mut clock = Clock::new(start, self.run.interval);
+        loop {
+            match inbox.recv_timeout(clock.until_next(Instant::now())) {
+                Err(RecvTimeoutError::Timeout) => {
+                    let now = Instant::now();
+                    self.sample(now);
+                    clock.advance(now);
+                }
+                Ok(Order::LastSample(done)) => {
+                    self.sample(Instant::now());
+                    // Nobody waits any more when the limit has passed.
+                    let _ = done.send(());
+                    return;
+                }
+                Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn tick(&self, at: Instant) -> Tick {
+        let spawned = !self.run.command.is_empty();
+        let tracked = self.run.pid.map(|pid| Tracked { pid, spawned });
+        Tick { number: self.number, at, elapsed: Duration::ZERO, tracked }
+    }
+
+    fn baseline(&mut self, at: Instant) {
+        let tick = self.tick(at);
+        self.previous = at;
+        for feed in &mut self.feeds {
+            feed.read(tick);
+        }
+    }
+
+    fn sample(&mut self, at: Instant) {
+        self.number += 1;
+        let tick = self.tick(at);
+        let (feeds, defaults, run) = (&mut self.feeds, &self.defaults, &self.run);
+        let elapsed = at.saturating_duration_since(self.previous);
+        let (sample, ()) = self.pool.fill(|sample| {
+            sample.run = Arc::clone(run);
+            sample.timestamp = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            sample.elapsed = elapsed;
+            sample.parts.clear();
+            sample.parts.extend(feeds.iter_mut().filter_map(|feed| feed.read(tick)));
+            for (name, sections) in defaults {
+                if !sample.sections().any(|(other, _)| other == *name) {
+                    sample.parts.push(Arc::clone(sections));
+                }
+            }
+        });
+        self.previous = at;
+        let mut outlets = self.outlets.lock().unwrap_or_else(PoisonError::into_inner);
+        outlets.iter_mut().for_each(|outlet| outlet.write(&sample));
+    }
+}
+
+/// A tracker at work. Dropping it stops the sampling; [`finish`](Running::finish) also closes the sinks in order.
+pub struct Running {
+    orders: mpsc::Sender<Order>,
+    outlets: Arc<Mutex<Vec<Outlet>>>,
+}
+
+impl Running {
+    /// Takes one more sample and no further ones. Says whether it was taken within `limit`; a source that hangs in the
+    /// kernel can prevent it.
+    pub fn take_last_sample(&self, limit: Duration) -> bool {
+        let (done, taken) = mpsc::channel();
+        self.orders.send(Order::LastSample(done)).is_ok() && taken.recv_timeout(limit).is_ok()
+    }
+
+    /// Ends the run: the sinks write what waits for them and close. A sink that makes no progress is left behind after
+    /// its patience, with a message.
+    pub fn finish(self, outcome: Outcome) {
+        // The loop is gone already when the last sample was taken.
+        let _ = self.orders.send(Order::Stop);
+        let deadline = Instant::now() + outlet::PATIENCE;
+        loop {
+            match self.outlets.try_lock() {
+                Ok(mut outlets) => {
+                    outlets.iter_mut().for_each(|outlet| outlet.close(outcome));
+                    return outlets.iter_mut().for_each(Outlet::wait);
+                }
+                Err(TryLockError::Poisoned(_)) => return,
+                // A sink without a thread of its own hangs in a write.
+                Err(TryLockError::WouldBlock) if Instant::now() > deadline => return,
+                Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+}

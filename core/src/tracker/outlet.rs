@@ -1,0 +1,183 @@
+//! One sink at work: its queue, its thread, and what is said when it does not keep up.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::WhenClosed;
+use crate::isolation::Guard;
+use crate::job::{Outcome, Run};
+use crate::sample::Sample;
+use crate::sink::Sink;
+
+/// Samples that wait for a sink at most: five seconds at 10 ms. What comes on top is lost to this sink.
+const QUEUE: usize = 512;
+
+/// How long the end of a run waits for a sink that makes no progress, unless the sink asks for more.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+
+pub(crate) struct Outlet {
+    component: String,
+    patience: Duration,
+    way: Way,
+    lost: u64,
+}
+
+enum Way {
+    /// The sink has a thread and a queue.
+    Queue { samples: Option<SyncSender<Arc<Sample>>>, shared: Arc<Shared>, done: Receiver<()> },
+    /// The system gave no thread: the sink is called by the sampler.
+    Direct(Writer),
+}
+
+#[derive(Default)]
+struct Shared {
+    outcome: OnceLock<Outcome>,
+    taken: AtomicU64,
+}
+
+impl Outlet {
+    pub(crate) fn new(
+        name: &str,
+        sink: Box<dyn Sink>,
+        patience: Duration,
+        run: &Arc<Run>,
+        closed: &WhenClosed,
+    ) -> Self {
+        let component = format!("sink {name}");
+        let (samples, queue) = mpsc::sync_channel::<Arc<Sample>>(QUEUE);
+        let (finished, done) = mpsc::channel();
+        let shared = Arc::new(Shared::default());
+        // The writer is handed over through a cell, so that it is still here when there is no thread.
+        let writer = Arc::new(Mutex::new(Some(Writer::new(&component, sink, Arc::clone(closed)))));
+        let spawned = thread::Builder::new().name(name.to_owned()).spawn({
+            let (writer, shared, run) = (Arc::clone(&writer), Arc::clone(&shared), Arc::clone(run));
+            move || {
+                let Some(mut writer) = take(&writer) else { return };
+                writer.start(&run);
+                for sample in queue {
+                    writer.write(&sample);
+                    shared.taken.fetch_add(1, Ordering::Relaxed);
+                }
+                writer.finish(shared.outcome.get().copied().unwrap_or_default());
+                // Nobody waits when the tracker was dropped.
+                let _ = finished.send(());
+            }
+        });
+        let way = match (spawned, take(&writer)) {
+            (Err(error), Some(mut writer)) => {
+                log::warn!("{component}: no thread for it ({error}), so the sampler writes, and waits where it blocks");
+                writer.start(run);
+                Way::Direct(writer)
+            }
+            _ => Way::Queue { samples: Some(samples), shared, done },
+        };
+        Self { component, patience, way, lost: 0 }
+    }
+
+    /// Hands over a sample, without waiting.
+    pub(crate) fn write(&mut self, sample: &Arc<Sample>) {
+        match &mut self.way {
+            Way::Direct(writer) => writer.write(sample),
+            Way::Queue { samples: Some(samples), .. } => {
+                if let Err(TrySendError::Full(_)) = samples.try_send(Arc::clone(sample)) {
+                    if self.lost == 0 {
+                        log::warn!("{} does not keep up; {QUEUE} samples wait, further ones are lost", self.component);
+                    }
+                    self.lost += 1;
+                }
+            }
+            Way::Queue { samples: None, .. } => (),
+        }
+    }
+
+    /// Tells the sink that nothing follows.
+    pub(crate) fn close(&mut self, outcome: Outcome) {
+        match &mut self.way {
+            Way::Direct(writer) => writer.finish(outcome),
+            Way::Queue { samples, shared, .. } => {
+                let _ = shared.outcome.set(outcome);
+                *samples = None;
+            }
+        }
+    }
+
+    /// Waits until the sink has written what it has, as long as it gets on.
+    pub(crate) fn wait(&mut self) {
+        if let Way::Queue { shared, done, .. } = &self.way {
+            let mut taken = shared.taken.load(Ordering::Relaxed);
+            while let Err(RecvTimeoutError::Timeout) = done.recv_timeout(self.patience) {
+                let now = shared.taken.load(Ordering::Relaxed);
+                if now == taken {
+                    log::warn!("{} is stuck; what it had not written yet is lost", self.component);
+                    break;
+                }
+                taken = now;
+            }
+        }
+        if self.lost > 0 {
+            log::warn!("{} did not keep up: {} samples were lost", self.component, self.lost);
+        }
+    }
+}
+
+fn take(cell: &Mutex<Option<Writer>>) -> Option<Writer> {
+    cell.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// Calls the sink, guarded.
+struct Writer {
+    guard: Guard,
+    sink: Box<dyn Sink>,
+    closed: Option<WhenClosed>,
+    quiet: bool,
+}
+
+impl Writer {
+    fn new(component: &str, sink: Box<dyn Sink>, closed: WhenClosed) -> Self {
+        Self { guard: Guard::new(component.to_owned()), sink, closed: Some(closed), quiet: true }
+    }
+
+    fn start(&mut self, run: &Run) {
+        self.quiet = run.command.is_empty();
+        let sink = &mut self.sink;
+        self.guard.call(Instant::now(), || sink.start(run));
+    }
+
+    fn write(&mut self, sample: &Sample) {
+        let (sink, mut broken) = (&mut self.sink, false);
+        self.guard.call(Instant::now(), || match sink.write(sample) {
+            Err(error) if is_broken_pipe(&error) => {
+                broken = true;
+                Ok(())
+            }
+            result => result,
+        });
+        if broken && !self.guard.is_off() {
+            // A filter whose reader leaves ends without a word; a wrapper lives on and has to say it.
+            let level = if self.quiet { log::Level::Debug } else { log::Level::Warn };
+            log::log!(level, "{}: its reader has gone; no more samples go there", self.guard.component());
+            self.guard.switch_off();
+        }
+        if self.guard.is_off()
+            && let Some(closed) = self.closed.take()
+        {
+            closed();
+        }
+    }
+
+    fn finish(&mut self, outcome: Outcome) {
+        let Self { guard, sink, .. } = self;
+        if !guard.is_off() {
+            guard.call_anyway(|| sink.finish(&outcome));
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let kinds = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
+    kinds.into_iter().any(|kind| kind == io::ErrorKind::BrokenPipe)
+}
