@@ -15,6 +15,7 @@ pub struct Background<Q, A> {
 struct Shared<Q, A> {
     state: Mutex<State<Q, A>>,
     asked: Condvar,
+    answered: Condvar,
 }
 
 struct State<Q, A> {
@@ -38,7 +39,7 @@ impl<Q: Send + 'static, A: Clone + Send + 'static> Background<Q, A> {
     /// When the system gives no thread.
     pub fn spawn(name: &str, mut answer: impl FnMut(Q) -> A + Send + 'static) -> io::Result<Self> {
         let state = State { question: None, answer: None, busy_since: None, closed: false };
-        let shared = Arc::new(Shared { state: Mutex::new(state), asked: Condvar::new() });
+        let shared = Arc::new(Shared { state: Mutex::new(state), asked: Condvar::new(), answered: Condvar::new() });
         let worker = Arc::clone(&shared);
         thread::Builder::new().name(name.to_owned()).spawn(move || {
             let mut state = worker.lock();
@@ -53,6 +54,7 @@ impl<Q: Send + 'static, A: Clone + Send + 'static> Background<Q, A> {
                 state = worker.lock();
                 state.answer = Some((answer, Instant::now()));
                 state.busy_since = None;
+                worker.answered.notify_all();
             }
         })?;
         Ok(Self { shared })
@@ -67,6 +69,14 @@ impl<Q: Send + 'static, A: Clone + Send + 'static> Background<Q, A> {
     /// The newest answer, and when it came.
     pub fn answer(&self) -> Option<(A, Instant)> {
         self.shared.lock().answer.clone()
+    }
+
+    /// The newest answer. While there is none at all, waits for the first one, but not longer than `limit`.
+    pub fn first_answer(&self, limit: Duration) -> Option<A> {
+        let state = self.shared.lock();
+        let waited = self.shared.answered.wait_timeout_while(state, limit, |state| state.answer.is_none());
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.answer.as_ref().map(|(answer, _)| answer.clone())
     }
 
     /// How long the thread has been at its present question; `None` when it waits for one.

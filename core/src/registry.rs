@@ -56,7 +56,8 @@ pub struct ComponentType {
 impl ComponentType {
     /// The JSON Schema of its configuration, with nothing left to look up elsewhere.
     pub fn schema(&self) -> serde_json::Value {
-        let mut generator = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true).into_generator();
+        let mut generator =
+            SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true).into_generator();
         (self.schema)(&mut generator).to_value()
     }
 

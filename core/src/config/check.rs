@@ -84,7 +84,8 @@ impl Settings {
         let Some(values) = values.as_object() else {
             return vec![self.error(key, "must be a table")];
         };
-        let known: Vec<&str> = schema["properties"].as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
+        let known: Vec<&str> =
+            schema["properties"].as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
         let one = |(name, value): (&String, &Json)| {
             if known.contains(&name.as_str()) {
                 self.blame_key(key, name, value, schema, parse)

@@ -95,9 +95,7 @@ impl Settings {
         let enabled_key = format!("{key}.enabled");
         let enabled = match values.remove("enabled") {
             None => None,
-            Some(value) => {
-                Some(as_bool(&value).ok_or_else(|| self.error(&enabled_key, "must be true or false"))?)
-            }
+            Some(value) => Some(as_bool(&value).ok_or_else(|| self.error(&enabled_key, "must be true or false"))?),
         };
         let component_type = types.iter().find(|component| component.name == type_name).copied();
         let by_default = component_type.is_some_and(|component| component.on_by_default);

@@ -87,9 +87,12 @@ pub(crate) fn expected(schema: &Json) -> Option<String> {
         .as_array()
         .into_iter()
         .flatten()
-        .chain(alternatives.into_iter().flatten().flat_map(|option| {
-            option["enum"].as_array().into_iter().flatten().chain([&option["const"]])
-        }))
+        .chain(
+            alternatives
+                .into_iter()
+                .flatten()
+                .flat_map(|option| option["enum"].as_array().into_iter().flatten().chain([&option["const"]])),
+        )
         .filter_map(Json::as_str)
         .collect();
     if !constants.is_empty() {

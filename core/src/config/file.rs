@@ -38,14 +38,16 @@ impl ConfigFile {
                 file.problem = Some(format!("{}: cannot be read: {error}", file.name));
             }
             Ok(text) if text.len() as u64 > MAX_SIZE => {
-                file.problem = Some(format!("{}: is larger than {MAX_SIZE} bytes, so it is no configuration", file.name));
+                file.problem =
+                    Some(format!("{}: is larger than {MAX_SIZE} bytes, so it is no configuration", file.name));
             }
             Ok(text) => match Toml::from_str::<Dict>(&text) {
                 Ok(values) => (file.values, file.text) = (Some(values), text),
                 Err(_) => {
                     let error = ImDocument::parse(text.as_str()).err();
                     let span = error.as_ref().and_then(toml_edit::TomlError::span).unwrap_or(0..0);
-                    let message = error.map_or_else(|| "is no TOML".to_owned(), |error| error.message().replace('\n', ", "));
+                    let message =
+                        error.map_or_else(|| "is no TOML".to_owned(), |error| error.message().replace('\n', ", "));
                     let (line, column) = line_and_column(&text, &span);
                     file.problem = Some(format!("{}:{line}:{column}: {message}", file.name));
                 }

@@ -85,14 +85,18 @@ mod tests {
 
     #[test]
     fn units_and_plain_seconds() {
-        for (text, millis) in [("1", 1000), ("0.05", 50), (".5", 500), ("50ms", 50), ("2s", 2000), ("1m", 60_000), ("1h", 3_600_000)] {
+        for (text, millis) in
+            [("1", 1000), ("0.05", 50), (".5", 500), ("50ms", 50), ("2s", 2000), ("1m", 60_000), ("1h", 3_600_000)]
+        {
             assert_eq!(text.parse(), Ok(Interval(Duration::from_millis(millis))), "{text}");
         }
     }
 
     #[test]
     fn what_is_no_interval_is_refused() {
-        for text in ["0", "-1", "nan", "NaN", "inf", "-inf", "", "x", "1x", "1 2", "0.0001", "1e300", "400d", "ms", "+1", "--"] {
+        for text in
+            ["0", "-1", "nan", "NaN", "inf", "-inf", "", "x", "1x", "1 2", "0.0001", "1e300", "400d", "ms", "+1", "--"]
+        {
             assert!(text.parse::<Interval>().is_err(), "{text}");
         }
     }

@@ -1,0 +1,85 @@
+//! What a block device is: `/sys/block/DEV`.
+
+use std::path::Path;
+
+use resource_tracker_core::metrics::{DiskMountMetrics, DiskType};
+
+use super::SECTOR;
+use crate::procfile::attribute;
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Identity {
+    pub(super) model: Option<String>,
+    pub(super) vendor: Option<String>,
+    pub(super) serial: Option<String>,
+    pub(super) device_type: Option<DiskType>,
+    pub(super) capacity_bytes: u64,
+    pub(super) slaves: Vec<String>,
+    pub(super) mounts: Vec<DiskMountMetrics>,
+}
+
+impl Identity {
+    /// Reads what is known of the device; `None` when it has no capacity (an unused loop device, an empty drive).
+    pub(super) fn read(directory: &Path, name: &str) -> Option<Self> {
+        let text = |path: &str| attribute(&directory.join(path));
+        let sectors: u64 = text("size")?.parse().ok().filter(|size| *size > 0)?;
+        let device_type = match text("queue/rotational").as_deref() {
+            _ if name.starts_with("nvme") => Some(DiskType::Nvme),
+            Some("0") => Some(DiskType::Ssd),
+            Some("1") => Some(DiskType::Hdd),
+            _ => None,
+        };
+        let slaves = std::fs::read_dir(directory.join("slaves")).into_iter().flatten().flatten();
+        let mut slaves: Vec<String> = slaves.map(|entry| kernel_name(&entry.file_name().to_string_lossy())).collect();
+        slaves.sort();
+        Some(Self {
+            model: text("device/model"),
+            vendor: text("device/vendor"),
+            serial: text("device/serial")
+                .or_else(|| text("serial"))
+                .or_else(|| text("wwid"))
+                .or_else(|| text("device/wwid")),
+            device_type,
+            capacity_bytes: sectors.saturating_mul(SECTOR),
+            slaves,
+            mounts: Vec::new(),
+        })
+    }
+
+    /// Whether it is made of other devices by the device mapper. It is listed only where it is mounted.
+    pub(super) fn is_mapped(name: &str) -> bool {
+        name.starts_with("dm-")
+    }
+}
+
+/// The kernel's name of a device: sysfs writes `!` for the `/` in it.
+pub(super) fn kernel_name(sysfs_name: &str) -> String {
+    sysfs_name.replace('!', "/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_nvme_drive_and_an_unused_loop_device() -> anyhow::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let device = directory.path().join("device");
+        std::fs::create_dir_all(&device)?;
+        std::fs::create_dir_all(directory.path().join("slaves/cciss!c0d0"))?;
+        std::fs::write(directory.path().join("size"), "2048\n")?;
+        std::fs::write(device.join("model"), "Samsung SSD 990 PRO      \n")?;
+        std::fs::write(device.join("serial"), "\n")?;
+        std::fs::write(directory.path().join("wwid"), "eui.0025\n")?;
+        let identity = Identity::read(directory.path(), "nvme0n1").unwrap_or_default();
+        assert_eq!(
+            (identity.model.as_deref(), identity.serial.as_deref()),
+            (Some("Samsung SSD 990 PRO"), Some("eui.0025"))
+        );
+        assert_eq!((identity.device_type, identity.capacity_bytes), (Some(DiskType::Nvme), 1 << 20));
+        assert_eq!(identity.slaves, ["cciss/c0d0"]);
+        std::fs::write(directory.path().join("size"), "0\n")?;
+        assert_eq!(Identity::read(directory.path(), "loop7"), None);
+        Ok(())
+    }
+}

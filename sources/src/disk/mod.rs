@@ -1,0 +1,247 @@
+//! Disks: counters from `/proc/diskstats`, identity from `/sys/block`, space from `statvfs`.
+
+mod device;
+mod mounts;
+mod shared;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use resource_tracker_core::background::Background;
+use resource_tracker_core::metrics::{DiskMetrics, Disks};
+use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::procfile::{FIRST_ANSWER, ProcFile, assign, percent, rate};
+use crate::scan::{lines, number, numbers, words};
+use device::Identity;
+use mounts::{Facts, Surveyor};
+
+/// A sector in `/proc/diskstats`, whatever the drive's own sectors are.
+const SECTOR: u64 = 512;
+
+/// How often space is asked for.
+const SURVEY: Duration = Duration::from_secs(1);
+
+/// Throughput, latency and queue of every disk, and the space of what is mounted from it.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub struct DiskConfig {}
+
+#[typetag::deserialize(name = "disk")]
+impl SourceConfig for DiskConfig {
+    fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
+        let mut surveyor = Surveyor::new(host);
+        Ok(Some(Box::new(Disk {
+            diskstats: ProcFile::open(host.procfs.join("diskstats"))?,
+            facts: Background::spawn("disk-facts", move |at| surveyor.survey(at))?,
+            asked: None,
+            before: Vec::new(),
+        })))
+    }
+}
+
+register_source!(
+    SourceEntry::new::<DiskConfig>("disk", "Throughput, latency and queue of disks, and the space on them")
+        .on_by_default()
+        .order(50)
+);
+
+struct Disk {
+    diskstats: ProcFile,
+    facts: Background<Instant, Arc<Facts>>,
+    asked: Option<Instant>,
+    before: Vec<(String, Counters)>,
+}
+
+impl Source for Disk {
+    fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        if self.asked.is_none_or(|asked| tick.at.saturating_duration_since(asked) >= SURVEY) {
+            self.facts.ask(tick.at);
+            self.asked = Some(tick.at);
+        }
+        let wait = if tick.number == 0 { Duration::ZERO } else { FIRST_ANSWER };
+        let facts = self.facts.first_answer(wait).unwrap_or_default();
+        let list = &mut out.section::<Disks>().0;
+        let mut count = 0;
+        let mut entry = |fill: &mut dyn FnMut(&mut DiskMetrics)| {
+            if count == list.len() {
+                list.push(DiskMetrics::default());
+            }
+            fill(&mut list[count]);
+            count += 1;
+        };
+        let millis = tick.elapsed.as_secs_f64() * 1e3;
+        for (name, now) in lines(self.diskstats.read()?).filter_map(parse_line) {
+            let known = self.before.iter_mut().find(|(other, _)| other == name);
+            let before = match known {
+                Some((_, counters)) => std::mem::replace(counters, now),
+                None => {
+                    self.before.push((name.to_owned(), now));
+                    now
+                }
+            };
+            if let Some(identity) = facts.devices.get(name) {
+                entry(&mut |disk| {
+                    set_identity(disk, name, identity);
+                    set_counters(disk, &before, &now, millis);
+                });
+            }
+        }
+        for (source, mounts) in &facts.others {
+            entry(&mut |disk| {
+                if disk.device != *source || disk.read_bytes_total.is_some() {
+                    *disk = DiskMetrics { device: source.clone(), ..DiskMetrics::default() };
+                }
+                assign(&mut disk.mounts, mounts);
+            });
+        }
+        list.truncate(count);
+        Ok(())
+    }
+}
+
+fn set_identity(disk: &mut DiskMetrics, name: &str, identity: &Identity) {
+    disk.device.clear();
+    disk.device.push_str(name);
+    assign(&mut disk.model, &identity.model);
+    assign(&mut disk.vendor, &identity.vendor);
+    assign(&mut disk.serial, &identity.serial);
+    disk.device_type = identity.device_type;
+    disk.capacity_bytes = Some(identity.capacity_bytes);
+    assign(&mut disk.slaves, &identity.slaves);
+    assign(&mut disk.mounts, &identity.mounts);
+}
+
+fn set_counters(disk: &mut DiskMetrics, before: &Counters, now: &Counters, millis: f64) {
+    let secs = millis / 1e3;
+    let bytes = |now: u64, before: u64| rate(now.saturating_mul(SECTOR), before.saturating_mul(SECTOR), secs);
+    let latency = |now: &Transfers, before: &Transfers| {
+        let done = now.completed.saturating_sub(before.completed);
+        (done > 0).then(|| now.millis.saturating_sub(before.millis) as f64 / done as f64)
+    };
+    disk.read_bytes_per_sec = Some(bytes(now.reads.sectors, before.reads.sectors));
+    disk.write_bytes_per_sec = Some(bytes(now.writes.sectors, before.writes.sectors));
+    disk.read_bytes_total = Some(now.reads.sectors.saturating_mul(SECTOR));
+    disk.write_bytes_total = Some(now.writes.sectors.saturating_mul(SECTOR));
+    disk.reads_per_sec = Some(rate(now.reads.completed, before.reads.completed, secs));
+    disk.writes_per_sec = Some(rate(now.writes.completed, before.writes.completed, secs));
+    disk.read_latency_ms = latency(&now.reads, &before.reads);
+    disk.write_latency_ms = latency(&now.writes, &before.writes);
+    // The kernel keeps these two in 32 bits of milliseconds on some versions; a wrap is a reset.
+    disk.queue_length = Some(rate(now.weighted_millis, before.weighted_millis, millis));
+    disk.utilization_pct = Some(percent(now.busy_millis.saturating_sub(before.busy_millis) as f64, millis).min(100.0));
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Counters {
+    reads: Transfers,
+    writes: Transfers,
+    busy_millis: u64,
+    weighted_millis: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Transfers {
+    completed: u64,
+    sectors: u64,
+    millis: u64,
+}
+
+/// `254 0 vda 5094 2846 847394 7693 394 5113 83464 369 0 4200 8212 …`
+fn parse_line(line: &[u8]) -> Option<(&str, Counters)> {
+    let mut columns = words(line);
+    number(columns.next()?)?;
+    number(columns.next()?)?;
+    let name = std::str::from_utf8(columns.next()?).ok()?;
+    let rest = &line[name.as_ptr() as usize - line.as_ptr() as usize + name.len()..];
+    let mut values = numbers(rest);
+    let mut transfers = || {
+        let [completed, _merged, sectors, millis] = std::array::from_fn(|_| values.next());
+        Some(Transfers { completed: completed?, sectors: sectors?, millis: millis? })
+    };
+    let (reads, writes) = (transfers()?, transfers()?);
+    let [_in_flight, busy_millis, weighted_millis] = std::array::from_fn(|_| values.next());
+    Some((name, Counters { reads, writes, busy_millis: busy_millis?, weighted_millis: weighted_millis? }))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn tick(number: u64, elapsed: u64) -> Tick {
+        Tick { number, at: Instant::now(), elapsed: Duration::from_secs(elapsed), tracked: None }
+    }
+
+    #[test]
+    fn a_sector_is_512_bytes_on_a_4k_drive_too() -> anyhow::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let root = directory.path();
+        let queue = root.join("block/sda/queue");
+        std::fs::create_dir_all(&queue)?;
+        for (name, text) in [("hw_sector_size", "4096"), ("logical_block_size", "4096"), ("rotational", "1")] {
+            std::fs::write(queue.join(name), text)?;
+        }
+        std::fs::write(root.join("block/sda/size"), "1000\n")?;
+        let write = |reads: &str, writes: &str| {
+            let line = format!(
+                "   8       0 sda {reads} {writes} 0 500 900 0 0 0 0\n   8       1 sda1 1 2 3 4 5 6 7 8 9 10 11\n"
+            );
+            std::fs::write(root.join("diskstats"), line)
+        };
+        write("10 0 100 20", "5 0 50 10")?;
+        let host = Host { procfs: root.into(), sysfs: root.into() };
+        let mut source = DiskConfig::default().build(&host)?.ok_or(anyhow::anyhow!("absent"))?;
+        let mut out = Sections::default();
+        source.collect(&tick(0, 0), &mut out)?;
+        write("14 0 300 40", "5 0 50 10")?;
+        source.collect(&tick(1, 2), &mut out)?;
+        let disks = out.get::<Disks>().map(|list| list.0.clone()).unwrap_or_default();
+        assert_eq!(disks.len(), 1, "a partition is no disk");
+        assert_eq!(disks[0].capacity_bytes, Some(512_000));
+        assert_eq!(disks[0].read_bytes_per_sec, Some(200.0 * 512.0 / 2.0));
+        assert_eq!((disks[0].read_bytes_total, disks[0].write_bytes_total), (Some(300 * 512), Some(50 * 512)));
+        assert_eq!((disks[0].read_latency_ms, disks[0].write_latency_ms), (Some(5.0), None));
+        assert_eq!((disks[0].reads_per_sec, disks[0].writes_per_sec), (Some(2.0), Some(0.0)));
+        Ok(())
+    }
+
+    #[test]
+    fn queue_and_utilisation_are_shares_of_the_time() {
+        let counters = |busy_millis, weighted_millis| {
+            let none = Transfers { completed: 0, sectors: 0, millis: 0 };
+            Counters { reads: none, writes: none, busy_millis, weighted_millis }
+        };
+        let mut disk = DiskMetrics::default();
+        set_counters(&mut disk, &counters(100, 1000), &counters(600, 4000), 1000.0);
+        assert_eq!((disk.utilization_pct, disk.queue_length), (Some(50.0), Some(3.0)));
+        set_counters(&mut disk, &counters(600, 4000), &counters(0, 0), 0.0);
+        assert_eq!((disk.utilization_pct, disk.queue_length), (Some(0.0), Some(0.0)));
+    }
+
+    #[test]
+    fn agrees_with_the_procfs_crate_about_this_machine() -> anyhow::Result<()> {
+        let text = std::fs::read_to_string("/proc/diskstats")?;
+        for line in text.lines() {
+            let theirs = procfs::DiskStat::from_line(line)?;
+            let (name, ours) = parse_line(line.as_bytes()).ok_or(anyhow::anyhow!("{line}"))?;
+            assert_eq!(name, theirs.name);
+            assert_eq!((ours.reads.sectors, ours.writes.sectors), (theirs.sectors_read, theirs.sectors_written));
+            assert_eq!(
+                (ours.busy_millis, ours.weighted_millis),
+                (theirs.time_in_progress, theirs.weighted_time_in_progress)
+            );
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_read_or_refused(line in prop::collection::vec(any::<u8>(), 0..200)) {
+            parse_line(&line);
+        }
+    }
+}

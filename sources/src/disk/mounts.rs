@@ -1,0 +1,349 @@
+//! What is mounted, from which disk, and how much space there is. All of it off the sampling thread.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use resource_tracker_core::Host;
+use resource_tracker_core::metrics::DiskMountMetrics;
+
+use super::device::{Identity, kernel_name};
+use super::shared::SharedMounts;
+use crate::procfile::percent;
+use crate::scan::{lines, words};
+
+/// How often devices and mounts are looked up again; space is asked for more often.
+const RELIST: Duration = Duration::from_secs(5);
+
+/// What is known of disks beside their counters.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    /// Whole disks by kernel name, with their mounts.
+    pub(super) devices: HashMap<String, Identity>,
+    /// File systems without a block device, by source.
+    pub(super) others: BTreeMap<String, Vec<DiskMountMetrics>>,
+}
+
+pub(super) struct Surveyor {
+    procfs: PathBuf,
+    sysfs: PathBuf,
+    listed: Option<Instant>,
+    devices: HashMap<String, Identity>,
+    mounts: Vec<Mount>,
+    shared: SharedMounts,
+}
+
+impl Surveyor {
+    pub(super) fn new(host: &Host) -> Self {
+        let (procfs, sysfs) = (host.procfs.clone(), host.sysfs.clone());
+        let (devices, mounts, shared) = (HashMap::new(), Vec::new(), SharedMounts::default());
+        Self { procfs, sysfs, listed: None, devices, mounts, shared }
+    }
+
+    pub(super) fn survey(&mut self, at: Instant) -> Arc<Facts> {
+        if self.listed.is_none_or(|listed| at.saturating_duration_since(listed) >= RELIST) {
+            self.devices = self.list_devices();
+            let mountinfo = std::fs::read(self.procfs.join("self/mountinfo")).unwrap_or_default();
+            self.mounts = distinct(lines(&mountinfo).filter_map(Mount::parse), |mount| self.disk_of(mount));
+            self.listed = Some(at);
+        }
+        let mut facts = Facts { devices: self.devices.clone(), others: BTreeMap::new() };
+        let far = self.mounts.iter().filter(|mount| mount.disk.is_none()).map(|mount| mount.point.as_path());
+        let far_space = self.shared.space(far.collect(), at);
+        for mount in &self.mounts {
+            let space = match mount.disk {
+                Some(_) => Space::of(&mount.point),
+                None => far_space.get(&mount.point).copied(),
+            };
+            let metrics = mount.metrics(space);
+            match mount.disk.as_ref().and_then(|disk| facts.devices.get_mut(disk)) {
+                Some(identity) => identity.mounts.push(metrics),
+                None => facts.others.entry(mount.group().to_owned()).or_default().push(metrics),
+            }
+        }
+        facts.others.values_mut().for_each(join_pool);
+        facts.devices.retain(|name, identity| !Identity::is_mapped(name) || !identity.mounts.is_empty());
+        Arc::new(facts)
+    }
+
+    fn list_devices(&self) -> HashMap<String, Identity> {
+        let entries = std::fs::read_dir(self.sysfs.join("block")).into_iter().flatten().flatten();
+        let identify = |entry: std::fs::DirEntry| {
+            let name = kernel_name(&entry.file_name().to_string_lossy());
+            let identity = Identity::read(&entry.path(), &name)?;
+            Some((name, identity))
+        };
+        entries.filter_map(identify).filter(|(name, _)| !name.starts_with("ram")).collect()
+    }
+
+    /// The whole disk that a mount is on.
+    fn disk_of(&self, mount: &Mount) -> Option<String> {
+        let by_number = self.disk_of_number(&mount.device_number);
+        // Btrfs gives each subvolume a number of its own; its source still names the device.
+        by_number.or_else(|| {
+            let device = Some(&mount.source).filter(|source| source.starts_with("/dev/"))?;
+            let number = std::fs::metadata(device).ok()?.rdev();
+            self.disk_of_number(&format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number)))
+        })
+    }
+
+    fn disk_of_number(&self, number: &str) -> Option<String> {
+        let path = std::fs::canonicalize(self.sysfs.join("dev/block").join(number)).ok()?;
+        let whole = if path.join("partition").exists() { path.parent()? } else { &path };
+        let name = kernel_name(&whole.file_name()?.to_string_lossy());
+        self.devices.contains_key(&name).then_some(name)
+    }
+}
+
+/// One line of mountinfo.
+#[derive(Debug, Clone, PartialEq)]
+struct Mount {
+    device_number: String,
+    root: Vec<u8>,
+    point: PathBuf,
+    filesystem: String,
+    source: String,
+    disk: Option<String>,
+}
+
+impl Mount {
+    /// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`
+    fn parse(line: &[u8]) -> Option<Self> {
+        let mut columns = words(line);
+        let device_number = String::from_utf8(columns.nth(2)?.to_vec()).ok()?;
+        let (root, point) = (unescape(columns.next()?), unescape(columns.next()?));
+        columns.find(|word| *word == b"-")?;
+        let filesystem = String::from_utf8_lossy(columns.next()?).into_owned();
+        let source = String::from_utf8_lossy(&unescape(columns.next()?)).into_owned();
+        let point = PathBuf::from(std::ffi::OsStr::from_bytes(&point));
+        Some(Self { device_number, root, point, filesystem, source, disk: None })
+    }
+
+    /// File systems without a block device that hold data: on the network, in user space, or pooled.
+    fn is_shared(&self) -> bool {
+        const SHARED: [&str; 16] = [
+            "nfs",
+            "nfs4",
+            "cifs",
+            "smb3",
+            "smbfs",
+            "ceph",
+            "lustre",
+            "gpfs",
+            "beegfs",
+            "afs",
+            "9p",
+            "virtiofs",
+            "glusterfs",
+            "orangefs",
+            "zfs",
+            "fuse",
+        ];
+        const VIRTUAL: [&str; 3] = ["fuse.lxcfs", "fuse.gvfsd-fuse", "fuse.portal"];
+        let kind = self.filesystem.as_str();
+        SHARED.contains(&kind) || (kind.starts_with("fuse.") && !VIRTUAL.contains(&kind))
+    }
+
+    /// What its space is listed under: the pool of a ZFS dataset, else the source.
+    fn group(&self) -> &str {
+        if self.filesystem == "zfs" { self.source.split('/').next().unwrap_or_default() } else { &self.source }
+    }
+
+    /// What mounts of one file system have in common.
+    fn identity(&self) -> &str {
+        match (&self.disk, self.filesystem.as_str()) {
+            (Some(_), "btrfs") | (None, _) => &self.source,
+            (Some(_), _) => &self.device_number,
+        }
+    }
+
+    fn metrics(&self, space: Option<Space>) -> DiskMountMetrics {
+        let used = space.map(|space| space.total.saturating_sub(space.free));
+        DiskMountMetrics {
+            mount_point: self.point.to_string_lossy().into_owned(),
+            filesystem: self.filesystem.clone(),
+            total_bytes: space.map(|space| space.total),
+            available_bytes: space.map(|space| space.available.min(space.free)),
+            used_bytes: used,
+            used_pct: space.zip(used).map(|(space, used)| percent(used as f64, space.total as f64)),
+        }
+    }
+}
+
+/// Each file system once, where its root is mounted if it is, else at the shortest path; so bind mounts, btrfs
+/// subvolumes and the overlays of containers are not counted again. Only where nothing else is mounted, as in some
+/// sandboxes, the overlay on `/` stands for the disk below it.
+fn distinct(mounts: impl Iterator<Item = Mount>, disk_of: impl Fn(&Mount) -> Option<String>) -> Vec<Mount> {
+    let mut chosen: Vec<Mount> = Vec::new();
+    let mut overlay = None;
+    for mut mount in mounts {
+        mount.disk = disk_of(&mount);
+        if mount.disk.is_none() && !mount.is_shared() {
+            if mount.filesystem == "overlay" && mount.point == Path::new("/") {
+                overlay = Some(mount);
+            }
+            continue;
+        }
+        let rank = |mount: &Mount| (mount.root != b"/", mount.point.as_os_str().len());
+        match chosen.iter_mut().find(|other| other.identity() == mount.identity()) {
+            Some(other) if rank(&mount) < rank(other) => *other = mount,
+            Some(_) => (),
+            None => chosen.push(mount),
+        }
+    }
+    if chosen.is_empty() {
+        chosen.extend(overlay);
+    }
+    chosen
+}
+
+/// The datasets of a ZFS pool share what is free: they are listed as one file system.
+fn join_pool(mounts: &mut Vec<DiskMountMetrics>) {
+    if mounts.len() < 2 || mounts.iter().any(|mount| mount.filesystem != "zfs") {
+        return;
+    }
+    mounts.sort_by_key(|mount| mount.mount_point.len());
+    let used = mounts.iter().filter_map(|mount| mount.used_bytes).reduce(|a, b| a.saturating_add(b));
+    let available = mounts.iter().filter_map(|mount| mount.available_bytes).max();
+    let total = used.zip(available).map(|(used, available)| used.saturating_add(available));
+    mounts.truncate(1);
+    mounts[0].used_bytes = used;
+    mounts[0].available_bytes = available;
+    mounts[0].total_bytes = total;
+    mounts[0].used_pct = used.zip(total).map(|(used, total)| percent(used as f64, total as f64));
+}
+
+/// The space of a file system in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Space {
+    pub(super) total: u64,
+    pub(super) free: u64,
+    pub(super) available: u64,
+}
+
+impl Space {
+    /// Asks the file system; blocks as long as it does.
+    pub(super) fn of(point: &Path) -> Option<Self> {
+        let stat = rustix::fs::statvfs(point).ok()?;
+        let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+        Some(Self { total: bytes(stat.f_blocks), free: bytes(stat.f_bfree), available: bytes(stat.f_bavail) })
+    }
+}
+
+/// Undoes `\040` for a space, and the like.
+fn unescape(word: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((&first, after)) = rest.split_first() {
+        let octal =
+            after.get(..3).filter(|digits| first == b'\\' && digits.iter().all(|digit| (b'0'..b'8').contains(digit)));
+        let value = octal.map(|digits| digits.iter().fold(0u32, |value, digit| value * 8 + u32::from(digit - b'0')));
+        match value.and_then(|value| u8::try_from(value).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A container host: a root with a bind mount, btrfs subvolumes, ZFS datasets, an NFS export mounted twice,
+    /// overlays, virtual file systems, and a mount point with a space.
+    const MOUNTINFO: &str = "\
+20 1 8:2 / / rw,relatime shared:1 - ext4 /dev/root rw
+21 20 0:5 / /proc rw - proc proc rw
+22 20 8:2 /var/lib/data /srv/data rw - ext4 /dev/root rw
+23 20 0:40 /@home /home rw - btrfs /dev/sdb1 rw,subvol=/@home
+24 20 0:41 /@ /mnt/whole rw - btrfs /dev/sdb1 rw,subvol=/@
+25 20 0:50 / /tank rw - zfs tank rw
+26 20 0:51 / /tank/home rw - zfs tank/home rw
+27 20 0:60 / /net/data rw - nfs4 server:/export rw
+28 20 0:60 / /net/again rw - nfs4 server:/export rw
+29 20 0:61 / /var/lib/docker/overlay2/x/merged rw - overlay overlay rw
+30 20 0:62 / /run rw - tmpfs tmpfs rw
+31 20 8:3 / /media/my\\040disk rw - ext4 /dev/sda3 rw
+";
+
+    fn disk_of(mount: &Mount) -> Option<String> {
+        match (mount.device_number.as_str(), mount.source.as_str()) {
+            ("8:2" | "8:3", _) => Some("sda".into()),
+            (_, "/dev/sdb1") => Some("sdb".into()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn each_file_system_is_listed_once() {
+        let mounts = distinct(lines(MOUNTINFO.as_bytes()).filter_map(Mount::parse), disk_of);
+        let points: Vec<_> = mounts.iter().map(|mount| mount.point.display().to_string()).collect();
+        assert_eq!(points, ["/", "/home", "/tank", "/tank/home", "/net/data", "/media/my disk"]);
+    }
+
+    #[test]
+    fn an_overlay_stands_for_the_disk_where_there_is_nothing_else() {
+        let text = b"1 0 0:9 / / rw - overlay overlay rw\n2 1 0:5 / /proc rw - proc proc rw\n";
+        let mounts = distinct(lines(text).filter_map(Mount::parse), disk_of);
+        assert_eq!(mounts.iter().map(|mount| mount.filesystem.as_str()).collect::<Vec<_>>(), ["overlay"]);
+    }
+
+    #[test]
+    fn datasets_of_a_pool_share_what_is_free() {
+        let dataset = |point: &str, used, available| DiskMountMetrics {
+            mount_point: point.into(),
+            filesystem: "zfs".into(),
+            total_bytes: Some(used + available),
+            available_bytes: Some(available),
+            used_bytes: Some(used),
+            used_pct: None,
+        };
+        let mut mounts = vec![dataset("/tank/home", 30, 100), dataset("/tank", 20, 100)];
+        join_pool(&mut mounts);
+        assert_eq!(mounts.len(), 1);
+        assert_eq!(
+            (mounts[0].mount_point.as_str(), mounts[0].total_bytes, mounts[0].used_bytes),
+            ("/tank", Some(150), Some(50))
+        );
+    }
+
+    #[test]
+    fn agrees_with_the_procfs_crate_about_this_machine() -> anyhow::Result<()> {
+        let text = std::fs::read("/proc/self/mountinfo")?;
+        let theirs = procfs::process::Process::myself()?.mountinfo()?;
+        let ours: Vec<_> = lines(&text).filter_map(Mount::parse).collect();
+        assert_eq!(ours.len(), theirs.0.len());
+        for (ours, theirs) in ours.iter().zip(&theirs.0) {
+            assert_eq!((&ours.filesystem, &ours.device_number), (&theirs.fs_type, &theirs.majmin));
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_read_or_refused(line in prop::collection::vec(any::<u8>(), 0..200)) {
+            Mount::parse(&line);
+        }
+
+        #[test]
+        fn what_is_escaped_comes_back(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            let escape = |byte: &u8| match byte {
+                b' ' | b'\t' | b'\n' | b'\\' | b'#' => format!("\\{byte:03o}").into_bytes(),
+                _ => vec![*byte],
+            };
+            prop_assert_eq!(unescape(&bytes.iter().flat_map(escape).collect::<Vec<_>>()), bytes);
+        }
+    }
+}

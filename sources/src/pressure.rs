@@ -1,0 +1,130 @@
+//! Pressure stall information: `/proc/pressure/cpu`, `memory` and `io`.
+
+use resource_tracker_core::metrics::{PressureMetrics, ResourcePressure, Stall};
+use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::procfile::{ProcFile, percent};
+use crate::scan::{decimal, lines, number, words};
+
+/// How long tasks waited for CPU, memory and storage.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub struct PressureConfig {}
+
+#[typetag::deserialize(name = "pressure")]
+impl SourceConfig for PressureConfig {
+    fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
+        // With `psi=0` the files are there and opening them fails.
+        let open =
+            |name| Resource { file: ProcFile::open_if_present(host.procfs.join("pressure").join(name)), before: None };
+        let pressure = Pressure { cpu: open("cpu"), memory: open("memory"), io: open("io") };
+        let here = [&pressure.cpu, &pressure.memory, &pressure.io].iter().any(|resource| resource.file.is_some());
+        Ok(if here { Some(Box::new(pressure)) } else { None })
+    }
+}
+
+register_source!(
+    SourceEntry::new::<PressureConfig>("pressure", "Time that tasks waited for CPU, memory and storage (PSI)")
+        .on_by_default()
+        .order(60)
+);
+
+struct Pressure {
+    cpu: Resource,
+    memory: Resource,
+    io: Resource,
+}
+
+impl Source for Pressure {
+    fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        let micros = tick.elapsed.as_secs_f64() * 1e6;
+        *out.section() =
+            PressureMetrics { cpu: self.cpu.read(micros), memory: self.memory.read(micros), io: self.io.read(micros) };
+        Ok(())
+    }
+}
+
+struct Resource {
+    file: Option<ProcFile>,
+    before: Option<Lines>,
+}
+
+impl Resource {
+    /// `None` where the kernel does not say; a file that fails once is tried again at the next tick.
+    fn read(&mut self, micros: f64) -> Option<ResourcePressure> {
+        let now = parse(self.file.as_mut()?.read().ok()?)?;
+        let before = self.before.replace(now).unwrap_or(now);
+        let stall = |now: Line, before: Line| Stall {
+            avg10_pct: now.avg10,
+            interval_pct: percent(now.total.saturating_sub(before.total) as f64, micros).min(100.0),
+        };
+        Some(ResourcePressure {
+            some: stall(now.some, before.some),
+            full: now.full.map(|full| stall(full, before.full.unwrap_or(full))),
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Lines {
+    some: Line,
+    full: Option<Line>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Line {
+    avg10: f64,
+    /// Microseconds.
+    total: u64,
+}
+
+fn parse(text: &[u8]) -> Option<Lines> {
+    let line = |kind: &[u8]| {
+        let line = lines(text).find(|line| words(line).next() == Some(kind))?;
+        let field = |key: &[u8]| words(line).find_map(|word| word.strip_prefix(key));
+        Some(Line { avg10: decimal(field(b"avg10=")?)?, total: number(field(b"total=")?)? })
+    };
+    Some(Lines { some: line(b"some")?, full: line(b"full") })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_share_of_the_interval_is_the_growth_of_the_total() -> anyhow::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let path = directory.path().join("io");
+        std::fs::write(
+            &path,
+            "some avg10=1.50 avg60=0.00 avg300=0.00 total=1000000\nfull avg10=0.25 avg60=0.00 avg300=0.00 total=500000\n",
+        )?;
+        let mut resource = Resource { file: ProcFile::open_if_present(path.clone()), before: None };
+        assert_eq!(resource.read(0.0).map(|pressure| pressure.some.interval_pct), Some(0.0));
+        std::fs::write(
+            &path,
+            "some avg10=2.00 avg60=0.00 avg300=0.00 total=1500000\nfull avg10=0.25 avg60=0.00 avg300=0.00 total=600000\n",
+        )?;
+        let pressure = resource.read(1e6);
+        assert_eq!(pressure.map(|pressure| pressure.some), Some(Stall { avg10_pct: 2.0, interval_pct: 50.0 }));
+        assert_eq!(pressure.and_then(|pressure| pressure.full).map(|full| full.interval_pct), Some(10.0));
+        Ok(())
+    }
+
+    #[test]
+    fn cpu_before_5_13_has_no_full() {
+        let lines = parse(b"some avg10=0.10 avg60=2.00 avg300=3.85 total=15\n");
+        assert_eq!(lines, Some(Lines { some: Line { avg10: 0.1, total: 15 }, full: None }));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "((some|full|x) (avg10=|total=|y)?[0-9.a]{0,5} (total=)?[0-9]{0,4}\n){0,4}") {
+            parse(text.as_bytes());
+        }
+    }
+}

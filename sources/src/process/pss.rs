@@ -1,0 +1,67 @@
+//! PSS of the tree, read rarely enough to stay within a budget, on a thread of its own.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use resource_tracker_core::Host;
+use resource_tracker_core::background::Background;
+
+use super::tree::Member;
+use crate::procfile::read_into;
+use crate::scan::value_of;
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pss {
+    pub(super) kib: u64,
+    pub(super) age: Duration,
+}
+
+pub(super) struct PssReader {
+    reader: Option<Background<Vec<i32>, Reading>>,
+    /// Share of time.
+    budget: f64,
+    asked: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    kib: Option<u64>,
+    took: Duration,
+}
+
+impl PssReader {
+    pub(super) fn new(host: &Host, budget: f64) -> Self {
+        let (procfs, mut buffer): (PathBuf, _) = (host.procfs.clone(), Vec::new());
+        let read = move |pids: Vec<i32>| {
+            let start = Instant::now();
+            let kib = pids.into_iter().filter_map(|pid| pss_of(&procfs, pid, &mut buffer)).reduce(|a, b| a + b);
+            Reading { kib, took: start.elapsed() }
+        };
+        let reader = if budget > 0.0 { Background::spawn("pss", read).ok() } else { None };
+        Self { reader, budget, asked: None }
+    }
+
+    /// The newest reading, and a new one under way when the budget allows. 0 when all members have ended.
+    pub(super) fn read(&mut self, members: &[Member], now: Instant) -> Option<Pss> {
+        let reader = self.reader.as_ref()?;
+        let alive: Vec<i32> =
+            members.iter().filter(|member| !member.stat.is_dead()).map(|member| member.stat.pid).collect();
+        if alive.is_empty() {
+            return Some(Pss { kib: 0, age: Duration::ZERO });
+        }
+        let answer = reader.answer();
+        let pause = answer.map_or(0.0, |(reading, _)| reading.took.as_secs_f64() / self.budget);
+        let rested = self.asked.is_none_or(|asked| now.saturating_duration_since(asked).as_secs_f64() >= pause);
+        if rested && reader.busy_for(now).is_none() {
+            reader.ask(alive);
+            self.asked = Some(now);
+        }
+        let (reading, at) = answer?;
+        Some(Pss { kib: reading.kib?, age: now.saturating_duration_since(at) })
+    }
+}
+
+fn pss_of(procfs: &Path, pid: i32, buffer: &mut Vec<u8>) -> Option<u64> {
+    let path = procfs.join(pid.to_string()).join("smaps_rollup");
+    value_of(read_into(&path, buffer).ok()?, "Pss")
+}

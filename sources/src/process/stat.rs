@@ -1,0 +1,170 @@
+//! What procfs says of one process.
+
+use std::path::Path;
+
+use crate::procfile::read_into;
+use crate::scan::{number, value_of, words};
+
+/// The fields of `/proc/PID/stat` that are used. Times are in clock ticks, `rss` in pages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Stat {
+    pub(super) pid: i32,
+    pub(super) state: u8,
+    pub(super) parent: i32,
+    pub(super) major_faults: u64,
+    pub(super) children_major_faults: u64,
+    pub(super) utime: u64,
+    pub(super) stime: u64,
+    pub(super) children_utime: u64,
+    pub(super) children_stime: u64,
+    pub(super) threads: u64,
+    pub(super) start_time: u64,
+    pub(super) rss: u64,
+    pub(super) exit_signal: i32,
+}
+
+impl Stat {
+    /// `4242 (a (b) c) S 1 4242 …`: the name may hold anything, so the fields begin after the last parenthesis.
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+        let open = text.iter().position(|byte| *byte == b'(')?;
+        let close = text.iter().rposition(|byte| *byte == b')').filter(|close| *close > open)?;
+        let pid = number(words(&text[..open]).next()?)?;
+        let mut fields = words(&text[close + 1..]);
+        let state = *fields.next()?.first()?;
+        let parent = number(fields.next()?)?;
+        // From here on by their number in proc(5); this is field 5.
+        let mut rest = fields.enumerate().map(|(index, word)| (index + 5, signed(word)));
+        let mut field = |wanted: usize| rest.find(|(index, _)| *index == wanted).map(|(_, value)| value);
+        // Of the kernel's own making the times can never be negative, but they are printed as signed.
+        let unsigned = |value: i64| u64::try_from(value).unwrap_or(0);
+        Some(Self {
+            pid: i32::try_from(pid).ok()?,
+            state,
+            parent: i32::try_from(parent).ok()?,
+            major_faults: unsigned(field(12)?),
+            children_major_faults: unsigned(field(13)?),
+            utime: unsigned(field(14)?),
+            stime: unsigned(field(15)?),
+            children_utime: unsigned(field(16)?),
+            children_stime: unsigned(field(17)?),
+            threads: unsigned(field(20)?),
+            start_time: unsigned(field(22)?),
+            rss: unsigned(field(24)?),
+            exit_signal: field(38).unwrap_or(0) as i32,
+        })
+    }
+
+    /// Whether it has ended and only waits for its parent to take notice.
+    pub(super) fn is_dead(&self) -> bool {
+        matches!(self.state, b'Z' | b'X' | b'x')
+    }
+}
+
+fn signed(word: &[u8]) -> i64 {
+    let magnitude = |digits| number(digits).and_then(|value| i64::try_from(value).ok()).unwrap_or(0);
+    word.strip_prefix(b"-").map_or_else(|| magnitude(word), |digits| -magnitude(digits))
+}
+
+/// Bytes that a process caused to be read from and written to storage, the children it has reaped included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Io {
+    pub(super) read_bytes: u64,
+    pub(super) write_bytes: u64,
+}
+
+impl Io {
+    /// `/proc/PID/io`; `None` without the permission to trace the process.
+    pub(super) fn read(process: &Path, buffer: &mut Vec<u8>) -> Option<Self> {
+        Self::parse(read_into(&process.join("io"), buffer).ok()?)
+    }
+
+    fn parse(text: &[u8]) -> Option<Self> {
+        Some(Self { read_bytes: value_of(text, "read_bytes")?, write_bytes: value_of(text, "write_bytes")? })
+    }
+}
+
+/// Times that the threads of a process gave up their CPU, and were taken off it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Switches {
+    pub(super) voluntary: u64,
+    pub(super) involuntary: u64,
+}
+
+impl Switches {
+    /// The sum over `/proc/PID/task/*/status`: the process's own `status` counts its first thread only.
+    pub(super) fn read(process: &Path, threads: u64, buffer: &mut Vec<u8>) -> Self {
+        if threads == 1 {
+            return Self::of_task(process, buffer).unwrap_or_default();
+        }
+        let tasks = std::fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+        tasks.filter_map(|task| Self::of_task(&task.path(), buffer)).fold(Self::default(), |sum, task| Self {
+            voluntary: sum.voluntary + task.voluntary,
+            involuntary: sum.involuntary + task.involuntary,
+        })
+    }
+
+    fn of_task(task: &Path, buffer: &mut Vec<u8>) -> Option<Self> {
+        let text = read_into(&task.join("status"), buffer).ok()?;
+        let voluntary = value_of(text, "voluntary_ctxt_switches")?;
+        Some(Self { voluntary, involuntary: value_of(text, "nonvoluntary_ctxt_switches")? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_name_may_hold_anything() {
+        let tail = "S 7 4242 4242 -1 -1 4194304 100 200 3 4 50 60 70 80 20 0 5 0 9999 1000000 321 18446744073709551615 \
+                    1 1 0 0 0 0 0 0 0 0 0 0 17 2 0 0 0 0 0\n";
+        for name in ["(sh)", "(a (b) c)", "(x) R 1 (y)", "(new\nline)", "()"] {
+            let stat = Stat::parse(format!("4242 {name} {tail}").as_bytes());
+            let expected = Stat {
+                pid: 4242,
+                state: b'S',
+                parent: 7,
+                major_faults: 3,
+                children_major_faults: 4,
+                utime: 50,
+                stime: 60,
+                children_utime: 70,
+                children_stime: 80,
+                threads: 5,
+                start_time: 9999,
+                rss: 321,
+                exit_signal: 17,
+            };
+            assert_eq!(stat, Some(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn agrees_with_the_procfs_crate_about_this_process() -> anyhow::Result<()> {
+        use procfs::FromRead;
+        let text = std::fs::read("/proc/self/stat")?;
+        let ours = Stat::parse(&text).unwrap_or_default();
+        let theirs = procfs::process::Stat::from_read(&text[..])?;
+        assert_eq!((ours.pid, ours.parent, ours.start_time), (theirs.pid, theirs.ppid, theirs.starttime));
+        assert_eq!((ours.utime, ours.stime, ours.rss), (theirs.utime, theirs.stime, theirs.rss));
+        assert_eq!((ours.threads as i64, Some(ours.exit_signal)), (theirs.num_threads, theirs.exit_signal));
+        assert_eq!((ours.major_faults, ours.children_major_faults), (theirs.majflt, theirs.cmajflt));
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            Stat::parse(&bytes);
+            Io::parse(&bytes);
+        }
+
+        #[test]
+        fn a_cut_line_is_refused(length in 0usize..80) {
+            let line = b"42 (sh) S 7 42 42 -1 -1 0 1 2 3 4 50 60 70 80 20 0 5 0 9999 1000000 321 0 1 1 0 0 0 0 0 0 0 0 0 0 17 2 0 0";
+            prop_assert!(Stat::parse(&line[..length.min(60)]).is_none());
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! A file of procfs that stays open and is read again at each tick.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+
+/// `seq_file` fills a page as long as the next record fits, so a read that leaves this much of the smallest page is
+/// the last one, and the read that would only say "end of file" is saved. No record of the files read here is longer.
+const RECORD: usize = 1024;
+const PAGE: usize = 4096;
+
+#[derive(Debug)]
+pub(crate) struct ProcFile {
+    path: PathBuf,
+    file: File,
+    buffer: Vec<u8>,
+}
+
+impl ProcFile {
+    pub(crate) fn open(path: PathBuf) -> anyhow::Result<Self> {
+        let file = File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        Ok(Self { path, file, buffer: vec![0; 2 * PAGE] })
+    }
+
+    /// The file, or `None` where this kernel has none.
+    pub(crate) fn open_if_present(path: PathBuf) -> Option<Self> {
+        Self::open(path).ok()
+    }
+
+    /// What the file says now.
+    pub(crate) fn read(&mut self) -> anyhow::Result<&[u8]> {
+        let length = read_at(&self.file, &mut self.buffer);
+        let length = length.with_context(|| format!("cannot read {}", self.path.display()))?;
+        Ok(&self.buffer[..length])
+    }
+}
+
+/// Reads a whole file of procfs from its beginning into `buffer`, which grows as needed. Says how long it is.
+fn read_at(file: &File, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    let mut length = 0;
+    loop {
+        if buffer.len() - length < PAGE {
+            buffer.resize(buffer.len().max(PAGE) * 2, 0);
+        }
+        match file.read_at(&mut buffer[length..], length as u64) {
+            Ok(0) => return Ok(length),
+            Ok(count) => {
+                length += count;
+                if count < PAGE - RECORD {
+                    return Ok(length);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Reads a file that is not kept open into `buffer`.
+pub(crate) fn read_into<'a>(path: &Path, buffer: &'a mut Vec<u8>) -> io::Result<&'a [u8]> {
+    let length = read_at(&File::open(path)?, buffer)?;
+    Ok(&buffer[..length])
+}
+
+/// The text of a small sysfs attribute, trimmed; `None` when it is missing, unreadable or empty.
+pub(crate) fn attribute(path: &Path) -> Option<String> {
+    let text = std::fs::read(path).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    Some(text.trim_matches(|c: char| c.is_whitespace() || c == '\0').to_owned()).filter(|text| !text.is_empty())
+}
+
+/// How long the first sample waits for what a background thread finds out, so that even a short run has it.
+pub(crate) const FIRST_ANSWER: Duration = Duration::from_millis(20);
+
+/// Sets `target` without an allocation when nothing changed.
+pub(crate) fn assign<T: Clone + PartialEq>(target: &mut T, value: &T) {
+    if target != value {
+        target.clone_from(value);
+    }
+}
+
+/// The rate of a counter over `secs`: 0 without a time, or when the counter was reset.
+pub(crate) fn rate(now: u64, before: u64, secs: f64) -> f64 {
+    if secs > 0.0 { now.saturating_sub(before) as f64 / secs } else { 0.0 }
+}
+
+/// `part` of `whole` in percent; 0 when there is no whole.
+pub(crate) fn percent(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole * 100.0 } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_many_pages_is_read_whole_and_again() -> anyhow::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let path = directory.path().join("file");
+        for length in [0, 1, PAGE - RECORD, PAGE, 5 * PAGE + 7] {
+            std::fs::write(&path, vec![b'x'; length])?;
+            let mut file = ProcFile::open(path.clone())?;
+            assert_eq!(file.read()?.len(), length);
+            assert_eq!(file.read()?.len(), length);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+//! Numbers and words out of the kernel's text, without allocating.
+
+/// The lines of a file, without their ends.
+pub(crate) fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty())
+}
+
+/// The words of a line.
+pub(crate) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
+}
+
+/// An unsigned decimal number, and nothing else.
+pub(crate) fn number(word: &[u8]) -> Option<u64> {
+    if word.is_empty() {
+        return None;
+    }
+    word.iter().try_fold(0u64, |value, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        value.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+/// A decimal number with a fraction.
+pub(crate) fn decimal(word: &[u8]) -> Option<f64> {
+    std::str::from_utf8(word).ok()?.parse().ok().filter(|value: &f64| value.is_finite())
+}
+
+/// The numbers of a line, as many as there are before the first word that is none.
+pub(crate) fn numbers(line: &[u8]) -> impl Iterator<Item = u64> {
+    words(line).map_while(number)
+}
+
+/// The number after `key` in a file of lines such as `Pss:   12 kB` or `pgmajfault 7`.
+pub(crate) fn value_of(bytes: &[u8], key: &str) -> Option<u64> {
+    let rest = lines(bytes).find_map(|line| line.strip_prefix(key.as_bytes()).filter(|rest| is_separator(rest)))?;
+    number(words(rest.strip_prefix(b":").unwrap_or(rest)).next()?)
+}
+
+fn is_separator(rest: &[u8]) -> bool {
+    rest.first().is_some_and(|byte| *byte == b':' || byte.is_ascii_whitespace())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_value_is_found_by_its_whole_key() {
+        let text = b"Pss_Dirty:  3 kB\nPss:        12 kB\nvoluntary_ctxt_switches:\t7\npgmajfault 9\n";
+        assert_eq!(value_of(text, "Pss"), Some(12));
+        assert_eq!(value_of(text, "voluntary_ctxt_switches"), Some(7));
+        assert_eq!(value_of(text, "pgmajfault"), Some(9));
+        assert_eq!(value_of(text, "P"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_are_those_of_the_standard_library(text in "[0-9]{0,22}|.{0,6}") {
+            let plain = !text.starts_with('+');
+            prop_assert_eq!(number(text.as_bytes()), text.parse::<u64>().ok().filter(|_| plain));
+        }
+
+        #[test]
+        fn any_bytes_are_scanned(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            value_of(&bytes, "a");
+            for line in lines(&bytes) {
+                numbers(line).count();
+            }
+        }
+    }
+}
