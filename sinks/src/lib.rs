@@ -1,1 +1,15 @@
-//! x
+//! The built-in sinks. Linking this crate registers them; one file or folder holds one sink.
+
+mod columns;
+mod csv;
+mod encode;
+mod file;
+mod stdout_json;
+mod stream;
+
+pub use columns::Columns;
+pub use csv::CsvConfig;
+pub use encode::Format;
+pub use file::{FileConfig, IfExists};
+pub use stdout_json::StdoutJsonConfig;
+pub use stream::Stream;

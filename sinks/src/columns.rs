@@ -1,0 +1,240 @@
+//! A sample as a row of CSV: the columns that the Python package and the Sentinel service know.
+
+use resource_tracker_core::Sample;
+use resource_tracker_core::metrics::{CpuMetrics, Disks, Gpus, MemoryMetrics, Networks, ProcessMetrics};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Which columns a CSV has. All are numbers; one that is not known is empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Columns {
+    /// The 21 columns of the specification, about the machine.
+    #[default]
+    Tracker,
+    /// The same 21, under the names of the Python package since it moved to MiB.
+    Python,
+    /// The 32 columns that Sentinel takes, about the machine and the process tree.
+    Sentinel,
+}
+
+const SYSTEM: [&str; 21] = [
+    "timestamp",
+    "processes",
+    "utime",
+    "stime",
+    "cpu_usage",
+    "memory_free",
+    "memory_used",
+    "memory_buffers",
+    "memory_cached",
+    "memory_active",
+    "memory_inactive",
+    "disk_read_bytes",
+    "disk_write_bytes",
+    "disk_space_total_gb",
+    "disk_space_used_gb",
+    "disk_space_free_gb",
+    "net_recv_bytes",
+    "net_sent_bytes",
+    "gpu_usage",
+    "gpu_vram",
+    "gpu_utilized",
+];
+
+const PROCESS: [&str; 11] = [
+    "pid",
+    "children",
+    "utime",
+    "stime",
+    "cpu_usage",
+    "memory_mib",
+    "disk_read_bytes",
+    "disk_write_bytes",
+    "gpu_usage",
+    "gpu_vram_mib",
+    "gpu_utilized",
+];
+
+impl Columns {
+    /// The header line, without a line end.
+    pub fn header(self) -> String {
+        let with_unit = |name: &&str| match *name {
+            name if name.starts_with("memory_") || name == "gpu_vram" => format!("{name}_mib"),
+            name => name.to_owned(),
+        };
+        let names: Vec<String> = match self {
+            Columns::Tracker => SYSTEM.iter().map(|name| (*name).to_owned()).collect(),
+            Columns::Python => SYSTEM.iter().map(with_unit).collect(),
+            Columns::Sentinel => {
+                let system = SYSTEM[1..].iter().map(|name| format!("system_{}", with_unit(name)));
+                let process = PROCESS.iter().map(|name| format!("process_{name}"));
+                std::iter::once("timestamp".to_owned()).chain(system).chain(process).collect()
+            }
+        };
+        names.join(",")
+    }
+
+    /// Appends the row of a sample, without a line end.
+    pub fn write_row(self, sample: &Sample, out: &mut Vec<u8>) {
+        let mut row = Row { out, first: true };
+        timestamp(sample, &mut row);
+        cpu(sample, &mut row);
+        memory(sample, &mut row);
+        disk(sample, &mut row);
+        network(sample, &mut row);
+        gpu(sample, &mut row);
+        if self == Columns::Sentinel {
+            process(sample, &mut row);
+        }
+    }
+}
+
+/// Values between commas.
+struct Row<'a> {
+    out: &'a mut Vec<u8>,
+    first: bool,
+}
+
+impl Row<'_> {
+    fn put(&mut self, value: Option<std::fmt::Arguments<'_>>) {
+        if !std::mem::take(&mut self.first) {
+            self.out.push(b',');
+        }
+        if let Some(value) = value {
+            // Writing into memory does not fail.
+            let _ = std::io::Write::write_fmt(self.out, value);
+        }
+    }
+
+    fn integer(&mut self, value: Option<u64>) {
+        match value {
+            Some(value) => self.put(Some(format_args!("{value}"))),
+            None => self.put(None),
+        }
+    }
+
+    fn decimals(&mut self, value: Option<f64>, decimals: usize) {
+        match value.filter(|value| value.is_finite()) {
+            Some(value) => self.put(Some(format_args!("{value:.decimals$}"))),
+            None => self.put(None),
+        }
+    }
+}
+
+fn timestamp(sample: &Sample, row: &mut Row<'_>) {
+    if sample.run().interval.subsec_nanos() == 0 {
+        row.integer(Some(sample.timestamp().as_secs()));
+    } else {
+        let (secs, millis) = (sample.timestamp().as_secs(), sample.timestamp().subsec_millis());
+        row.put(Some(format_args!("{secs}.{millis:03}")));
+    }
+}
+
+fn cpu(sample: &Sample, row: &mut Row<'_>) {
+    let cpu = sample.get::<CpuMetrics>();
+    row.integer(cpu.map(|cpu| cpu.process_count.into()));
+    row.decimals(cpu.map(|cpu| cpu.utime_secs), 3);
+    row.decimals(cpu.map(|cpu| cpu.stime_secs), 3);
+    row.decimals(cpu.map(|cpu| cpu.utilization_pct), 4);
+}
+
+fn memory(sample: &Sample, row: &mut Row<'_>) {
+    let memory = sample.get::<MemoryMetrics>();
+    row.integer(memory.map(|memory| memory.free_mib));
+    row.integer(memory.map(|memory| memory.used_mib));
+    row.integer(memory.map(|memory| memory.buffers_mib));
+    row.integer(memory.map(|memory| memory.cached_mib));
+    row.integer(memory.map(|memory| memory.active_mib));
+    row.integer(memory.map(|memory| memory.inactive_mib));
+}
+
+/// What was moved in the interval, from the rates of several devices.
+fn bytes(sample: &Sample, rates: impl Iterator<Item = f64>) -> u64 {
+    (rates.sum::<f64>() * sample.elapsed().as_secs_f64()).round() as u64
+}
+
+fn disk(sample: &Sample, row: &mut Row<'_>) {
+    let disks = sample.get::<Disks>().map(|list| &list.0);
+    // What passes through LVM, RAID or multipath is counted on the devices below.
+    let physical = || disks.into_iter().flatten().filter(|disk| disk.slaves.is_empty());
+    let read = || physical().filter_map(|disk| disk.read_bytes_per_sec);
+    let written = || physical().filter_map(|disk| disk.write_bytes_per_sec);
+    row.integer(disks.map(|_| bytes(sample, read())));
+    row.integer(disks.map(|_| bytes(sample, written())));
+
+    let mounts = || disks.into_iter().flatten().flat_map(|disk| &disk.mounts);
+    // In units of the last decimal (10⁻⁶ GB), so that the three columns add up as printed.
+    let kilobytes = |bytes: u64| (bytes + 500) / 1000;
+    let total = kilobytes(mounts().filter_map(|mount| mount.total_bytes).sum());
+    let free = kilobytes(mounts().filter_map(|mount| mount.available_bytes).sum());
+    for value in [total, total.saturating_sub(free), free] {
+        match disks {
+            Some(_) => row.put(Some(format_args!("{}.{:06}", value / 1_000_000, value % 1_000_000))),
+            None => row.put(None),
+        }
+    }
+}
+
+fn network(sample: &Sample, row: &mut Row<'_>) {
+    let interfaces = sample.get::<Networks>().map(|list| &list.0);
+    let sum = |rate: fn(&resource_tracker_core::metrics::NetworkMetrics) -> f64| {
+        interfaces.map(|list| bytes(sample, list.iter().map(rate)))
+    };
+    row.integer(sum(|interface| interface.rx_bytes_per_sec));
+    row.integer(sum(|interface| interface.tx_bytes_per_sec));
+}
+
+fn gpu(sample: &Sample, row: &mut Row<'_>) {
+    let gpus = || sample.all::<Gpus>().flat_map(|list| &list.0);
+    row.decimals(Some(gpus().map(|gpu| gpu.utilization_pct / 100.0).sum()), 4);
+    row.decimals(Some(gpus().map(|gpu| gpu.vram_used_bytes as f64 / (1 << 20) as f64).sum()), 4);
+    row.integer(Some(gpus().filter(|gpu| gpu.utilization_pct > 0.0).count() as u64));
+}
+
+fn process(sample: &Sample, row: &mut Row<'_>) {
+    let process = sample.get::<ProcessMetrics>().filter(|process| process.process_child_count.is_some());
+    let pid = process.and(sample.run().pid).and_then(|pid| u64::try_from(pid).ok());
+    row.integer(pid);
+    row.integer(process.and_then(|process| process.process_child_count).map(u64::from));
+    row.decimals(process.and_then(|process| process.process_utime_secs), 3);
+    row.decimals(process.and_then(|process| process.process_stime_secs), 3);
+    row.decimals(process.and_then(|process| process.process_cores_used), 4);
+    row.decimals(process.and_then(|process| process.process_pss_mib.or(process.process_rss_mib)), 4);
+    row.integer(process.and_then(|process| process.process_disk_read_bytes));
+    row.integer(process.and_then(|process| process.process_disk_write_bytes));
+    // What the tree holds of the GPUs is not measured yet.
+    (0..3).for_each(|_| row.put(None));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_those_of_the_specification_the_package_and_the_service() {
+        assert_eq!(
+            Columns::Tracker.header(),
+            "timestamp,processes,utime,stime,cpu_usage,memory_free,memory_used,memory_buffers,memory_cached,\
+             memory_active,memory_inactive,disk_read_bytes,disk_write_bytes,disk_space_total_gb,disk_space_used_gb,\
+             disk_space_free_gb,net_recv_bytes,net_sent_bytes,gpu_usage,gpu_vram,gpu_utilized"
+        );
+        let python = Columns::Python.header();
+        assert!(python.contains(",memory_free_mib,memory_used_mib,") && python.contains(",gpu_vram_mib,"));
+        let sentinel = Columns::Sentinel.header();
+        assert_eq!(sentinel.split(',').count(), 32);
+        assert!(sentinel.starts_with("timestamp,system_processes,system_utime,"));
+        assert!(sentinel.contains(",system_gpu_utilized,process_pid,process_children,"));
+        assert!(sentinel.ends_with(",process_gpu_usage,process_gpu_vram_mib,process_gpu_utilized"));
+    }
+
+    #[test]
+    fn a_row_of_nothing_known_has_all_its_columns() {
+        for columns in [Columns::Tracker, Columns::Python, Columns::Sentinel] {
+            let mut row = Vec::new();
+            columns.write_row(&Sample::default(), &mut row);
+            let commas = row.iter().filter(|byte| **byte == b',').count();
+            assert_eq!(commas + 1, columns.header().split(',').count());
+        }
+    }
+}

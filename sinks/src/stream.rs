@@ -1,0 +1,85 @@
+//! Standard output and standard error.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use anyhow::Context;
+use resource_tracker_core::{Sample, Sink, SinkContext};
+use rustix::event::{PollFd, PollFlags, poll};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::encode::Encoder;
+
+/// Where lines go that go to no file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Stream {
+    /// Standard error when a command is wrapped, because standard output is the command's; else standard output.
+    #[default]
+    Auto,
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// Writes lines to a stream, each with one `write`.
+pub(crate) struct StreamSink {
+    name: &'static str,
+    file: File,
+    encoder: Encoder,
+    header: Option<String>,
+    line: Vec<u8>,
+}
+
+impl StreamSink {
+    pub(crate) fn new(stream: Stream, encoder: Encoder, context: &SinkContext) -> anyhow::Result<Self> {
+        let to_stderr = match stream {
+            Stream::Auto => context.wraps_command,
+            Stream::Stdout => false,
+            Stream::Stderr => true,
+        };
+        // A duplicate, which the command does not inherit and which no buffer of ours stands in front of.
+        let (name, duplicate) = match to_stderr {
+            true => ("standard error", io::stderr().as_fd().try_clone_to_owned()),
+            false => ("standard output", io::stdout().as_fd().try_clone_to_owned()),
+        };
+        let file = File::from(duplicate.with_context(|| format!("{name} is not open"))?);
+        Ok(Self { name, file, encoder, header: encoder.header(), line: Vec::new() })
+    }
+}
+
+impl Sink for StreamSink {
+    fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
+        self.line.clear();
+        self.line.extend_from_slice(self.header.as_deref().unwrap_or_default().as_bytes());
+        self.encoder.encode(sample, &mut self.line)?;
+        write_whole(&mut self.file, &self.line).with_context(|| format!("cannot write to {}", self.name))?;
+        self.header = None;
+        Ok(())
+    }
+}
+
+/// Writes all bytes, with one `write` unless the other side takes them in parts. Waits where the stream was made
+/// non-blocking by somebody else who has it.
+pub(crate) fn write_whole(mut file: impl Write + AsFd, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match file.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => wait_writable(file.as_fd())?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn wait_writable(fd: BorrowedFd<'_>) -> io::Result<()> {
+    match poll(&mut [PollFd::new(&fd, PollFlags::OUT)], None) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
