@@ -1,1 +1,4 @@
-fn main() {}
+//! The `resource-tracker` binary.
+#![no_main]
+
+resource_tracker::main!();

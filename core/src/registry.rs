@@ -56,9 +56,7 @@ pub struct ComponentType {
 impl ComponentType {
     /// The JSON Schema of its configuration, with nothing left to look up elsewhere.
     pub fn schema(&self) -> serde_json::Value {
-        let mut generator =
-            SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true).into_generator();
-        (self.schema)(&mut generator).to_value()
+        (self.schema)(&mut inline_generator()).to_value()
     }
 
     /// Its configuration when the user says nothing: a JSON object.
@@ -112,6 +110,11 @@ impl Registry {
         entries.sort_by_key(|entry| entry.name);
         entries
     }
+}
+
+/// Makes schemas with nothing left to look up elsewhere.
+pub(crate) fn inline_generator() -> SchemaGenerator {
+    SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true).into_generator()
 }
 
 /// The name among `names` that `wrong` was most likely meant to be.

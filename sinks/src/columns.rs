@@ -187,8 +187,8 @@ fn network(sample: &Sample, row: &mut Row<'_>) {
 
 fn gpu(sample: &Sample, row: &mut Row<'_>) {
     let gpus = || sample.all::<Gpus>().flat_map(|list| &list.0);
-    row.decimals(Some(gpus().map(|gpu| gpu.utilization_pct / 100.0).sum()), 4);
-    row.decimals(Some(gpus().map(|gpu| gpu.vram_used_bytes as f64 / (1 << 20) as f64).sum()), 4);
+    row.decimals(Some(gpus().fold(0.0, |sum, gpu| sum + gpu.utilization_pct / 100.0)), 4);
+    row.decimals(Some(gpus().fold(0.0, |sum, gpu| sum + gpu.vram_used_bytes as f64 / (1 << 20) as f64)), 4);
     row.integer(Some(gpus().filter(|gpu| gpu.utilization_pct > 0.0).count() as u64));
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json};
 use super::components::{suggestion, unknown};
 use super::error::Parse;
 use super::{Component, ConfigError, Settings};
-use crate::registry::{Kind, Registry};
+use crate::registry::{Kind, Registry, inline_generator};
 use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
 
@@ -23,7 +23,7 @@ impl KnownTable {
     /// The table `name`, which holds a `T`.
     pub fn new<T: serde::de::DeserializeOwned + schemars::JsonSchema>(name: &'static str) -> Self {
         let parse = |values: Map<String, Json>| serde_json::from_value::<T>(values.into()).map(drop);
-        Self { name, schema: schemars::schema_for!(T).to_value(), parse }
+        Self { name, schema: inline_generator().into_root_schema_for::<T>().to_value(), parse }
     }
 }
 

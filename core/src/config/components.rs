@@ -151,7 +151,9 @@ impl Settings {
     pub fn switch(self, origin: &str, name: &str, on: bool) -> Result<Self, ConfigError> {
         let known = |kind: Kind| {
             let mut names: Vec<String> = Registry::of(kind).iter().map(|component| component.name.to_owned()).collect();
-            names.extend(self.table(kind.table()).into_iter().flatten().map(|(name, _)| name));
+            let added = self.table(kind.table()).into_iter().flatten().map(|(name, _)| name);
+            let added: Vec<String> = added.filter(|name| !names.contains(name)).collect();
+            names.extend(added);
             names
         };
         let (sources, sinks) = (known(Kind::Source), known(Kind::Sink));

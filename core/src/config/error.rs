@@ -82,19 +82,7 @@ impl Settings {
 
 /// What a schema allows, in words.
 pub(crate) fn expected(schema: &Json) -> Option<String> {
-    let alternatives = schema["oneOf"].as_array().or(schema["anyOf"].as_array());
-    let constants: Vec<&str> = schema["enum"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .chain(
-            alternatives
-                .into_iter()
-                .flatten()
-                .flat_map(|option| option["enum"].as_array().into_iter().flatten().chain([&option["const"]])),
-        )
-        .filter_map(Json::as_str)
-        .collect();
+    let constants = constants(schema);
     if !constants.is_empty() {
         return Some(format!("one of {}", constants.join(", ")));
     }
@@ -114,4 +102,11 @@ pub(crate) fn expected(schema: &Json) -> Option<String> {
         other => other,
     });
     Some(words.collect::<Vec<_>>().join(" or "))
+}
+
+/// The texts that a schema lists, however deep its alternatives are.
+fn constants(schema: &Json) -> Vec<&str> {
+    let list = |key: &str| schema[key].as_array().into_iter().flatten();
+    let own = list("enum").chain(schema.get("const")).filter_map(Json::as_str);
+    own.chain(list("oneOf").chain(list("anyOf")).flat_map(constants)).collect()
 }

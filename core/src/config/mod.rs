@@ -20,7 +20,7 @@ pub use error::ConfigError;
 use file::ConfigFile;
 pub use interval::Interval;
 
-use crate::registry::{Kind, Registry};
+use crate::registry::{Kind, Registry, inline_generator};
 
 /// The merged configuration. Later layers win: defaults, file, environment, command line.
 #[derive(Debug, Clone, Default)]
@@ -137,7 +137,7 @@ impl Settings {
         };
         let parse = |values: serde_json::Map<String, Json>| serde_json::from_value::<T>(values.into());
         parse(values.clone()).map_err(|error| {
-            let schema = schemars::schema_for!(T).to_value();
+            let schema = inline_generator().into_root_schema_for::<T>().to_value();
             self.blame(table, &values, &schema, &error.to_string(), &|values| parse(values).map(drop))
         })
     }

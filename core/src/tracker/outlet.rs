@@ -67,13 +67,14 @@ impl Outlet {
                 let _ = finished.send(());
             }
         });
-        let way = match (spawned, take(&writer)) {
-            (Err(error), Some(mut writer)) => {
+        let left = spawned.err().and_then(|error| Some((error, take(&writer)?)));
+        let way = match left {
+            None => Way::Queue { samples: Some(samples), shared, done },
+            Some((error, mut writer)) => {
                 log::warn!("{component}: no thread for it ({error}), so the sampler writes, and waits where it blocks");
                 writer.start(run);
                 Way::Direct(writer)
             }
-            _ => Way::Queue { samples: Some(samples), shared, done },
         };
         Self { component, patience, way, lost: 0 }
     }

@@ -1,0 +1,226 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::builder::ValueParser;
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use resource_tracker_core::config::Interval;
+
+const VERSION: &str =
+    concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("TRACKER_COMMIT"), ", ", env!("TRACKER_TARGET"), ")");
+
+const ABOUT: &str = "Put it in front of any command to record what the command and the machine use.
+
+The command starts at once and keeps its input, output, signals and exit code. Samples go to standard error, one JSON
+object a line, or to the file of --output. Without a command, the machine is sampled until SIGTERM or Ctrl-C, and
+samples go to standard output.";
+
+const EXAMPLES: &str = "Examples:
+  Record a training run every half second, in a file
+      resource-tracker -i 0.5 -o run.jsonl -- python train.py --epochs 50
+
+  Watch how many cores a process that already runs uses
+      resource-tracker --pid 4242 | jq .cpu.process_cores_used
+
+  Keep a day of the whole machine as compressed CSV, one row every ten seconds
+      timeout 1d resource-tracker -i 10s -o day.csv.gz
+
+Every flag has an environment variable: --job-name is TRACKER_JOB_NAME, --interval is TRACKER_INTERVAL, and so on; any
+other key of the configuration is TRACKER_ and its path, as in TRACKER_SINKS__ARCHIVE__PATH. Flags win over variables,
+variables over the file. The words components, config, schema, completions, man-page and help are commands of the
+tracker; to run a program of that name, put -- in front of it.";
+
+#[derive(Debug, Parser)]
+#[command(name = crate::PROGRAM, version = VERSION, about = ABOUT.split_once('\n').map(|(first, _)| first), long_about = ABOUT)]
+#[command(after_help = EXAMPLES, override_usage = "resource-tracker [OPTIONS] [--] [COMMAND [ARGUMENTS]...]")]
+#[command(subcommand_value_name = "TOOL", subcommand_help_heading = "Tools", max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) action: Option<Action>,
+
+    #[command(flatten)]
+    pub(crate) sampling: Sampling,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
+
+    #[command(flatten)]
+    pub(crate) configuration: Configuration,
+
+    #[command(flatten)]
+    pub(crate) metadata: Metadata,
+
+    /// The command to run and track, with its arguments
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "What is sampled")]
+pub(crate) struct Sampling {
+    /// Time between samples: seconds (0.05) or with a unit (50ms, 2s, 1m) [default: 1]
+    #[arg(short, long, value_name = "TIME", value_parser = ValueParser::from(str::parse::<Interval>), allow_negative_numbers = true)]
+    pub(crate) interval: Option<Interval>,
+
+    /// Track the tree of a process that already runs
+    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..), conflicts_with = "command", allow_negative_numbers = true)]
+    pub(crate) pid: Option<i32>,
+
+    /// Do not adopt orphans of the command; daemons that it starts leave its tree
+    #[arg(long)]
+    pub(crate) no_subreaper: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Where samples go")]
+pub(crate) struct Output {
+    /// Append samples to a file instead; - is standard output
+    #[arg(short, long, value_name = "FILE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(crate) output: Option<String>,
+
+    /// How samples are written [default: json, or csv for a file named .csv]
+    #[arg(short, long, value_name = "FORMAT", value_parser = ["json", "csv"])]
+    pub(crate) format: Option<String>,
+
+    /// Which columns a CSV has [default: tracker]
+    #[arg(long, value_name = "SET", value_parser = ["tracker", "python", "sentinel"])]
+    pub(crate) csv_columns: Option<String>,
+
+    /// Write no samples to standard output or standard error
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Configuration")]
+pub(crate) struct Configuration {
+    /// Configuration file; one that is missing or broken counts as empty [default: resource-tracker.toml]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Turn sources or sinks on, by name
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) enable: Vec<String>,
+
+    /// Turn sources or sinks off, by name
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) disable: Vec<String>,
+
+    /// Set any key of the configuration, as in sinks.archive.path=run.jsonl
+    #[arg(long, value_name = "KEY=VALUE", value_parser = ValueParser::from(assignment))]
+    pub(crate) set: Vec<(String, String)>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "What the run is called")]
+pub(crate) struct Metadata {
+    /// Label of the run, in every sample
+    #[arg(short = 'n', long, value_name = "NAME")]
+    pub(crate) job_name: Option<String>,
+
+    /// Project that the run belongs to
+    #[arg(long, value_name = "NAME")]
+    pub(crate) project_name: Option<String>,
+
+    /// Stage of the workflow
+    #[arg(long, value_name = "NAME")]
+    pub(crate) stage_name: Option<String>,
+
+    /// Task of the stage
+    #[arg(long, value_name = "NAME")]
+    pub(crate) task_name: Option<String>,
+
+    /// Team that owns the run
+    #[arg(long, value_name = "NAME")]
+    pub(crate) team: Option<String>,
+
+    /// Environment, such as dev or prod
+    #[arg(long, value_name = "NAME")]
+    pub(crate) env: Option<String>,
+
+    /// Programming language of the command
+    #[arg(long, value_name = "NAME")]
+    pub(crate) language: Option<String>,
+
+    /// What started the run, such as airflow
+    #[arg(long, value_name = "NAME")]
+    pub(crate) orchestrator: Option<String>,
+
+    /// What carries the run out, such as slurm or k8s
+    #[arg(long, value_name = "NAME")]
+    pub(crate) executor: Option<String>,
+
+    /// Identifier of the run in the orchestrator
+    #[arg(long, value_name = "ID")]
+    pub(crate) external_run_id: Option<String>,
+
+    /// Container image, with its tag
+    #[arg(long, value_name = "IMAGE")]
+    pub(crate) container_image: Option<String>,
+
+    /// Any further label; can be given more than once
+    #[arg(long, value_name = "KEY=VALUE", value_parser = ValueParser::from(assignment))]
+    pub(crate) tag: Vec<(String, String)>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Action {
+    /// List sources and sinks: what is on and why, and their keys
+    Components,
+    /// Look at the configuration
+    Config {
+        #[command(subcommand)]
+        action: ConfigAction,
+    },
+    /// Print the JSON Schema of a sample
+    Schema {
+        /// Print it as tables for people
+        #[arg(long)]
+        markdown: bool,
+    },
+    /// Print a completion script
+    Completions {
+        /// For which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    ManPage,
+}
+
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub(crate) enum ConfigAction {
+    /// Report everything that is wrong with it, and exit 1 if anything is
+    Check,
+    /// Print the merged configuration, and where each value is from
+    Show,
+}
+
+fn assignment(text: &str) -> Result<(String, String), &'static str> {
+    let (key, value) = text.split_once('=').ok_or("must be KEY=VALUE")?;
+    if key.trim().is_empty() { Err("must have a KEY before the =") } else { Ok((key.trim().into(), value.into())) }
+}
+
+/// The command line as clap sees it, for completions and the manual page.
+pub(crate) fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Prints what clap has to say: help in full, an error in one line. Returns the exit code.
+pub(crate) fn report(error: &clap::Error) -> i32 {
+    if !error.use_stderr() {
+        // Nothing is left to do when nobody reads the help.
+        let _ = error.print();
+        return 0;
+    }
+    let text = error.to_string();
+    let paragraphs = text
+        .trim_start_matches("error: ")
+        .split("\n\n")
+        .map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
+    let useful = paragraphs.filter(|paragraph| {
+        !paragraph.is_empty() && !paragraph.starts_with("Usage:") && !paragraph.starts_with("For more information")
+    });
+    log::error!("{}; see --help", useful.collect::<Vec<_>>().join("; "));
+    crate::USAGE
+}

@@ -1,0 +1,48 @@
+//! `components`: every source and sink, whether it is on and why, and its keys.
+
+use std::fmt::Write;
+
+use resource_tracker_core::config::Component;
+use resource_tracker_core::registry::Kind;
+
+use super::print;
+use crate::cli::Cli;
+use crate::settings::settings;
+
+pub(crate) fn components(cli: &Cli) -> anyhow::Result<i32> {
+    let settings = settings(cli)?;
+    let mut text = String::new();
+    for kind in [Kind::Source, Kind::Sink] {
+        for component in settings.components(kind)? {
+            describe(&mut text, kind, &component)?;
+        }
+    }
+    print(text.as_bytes())
+}
+
+fn describe(text: &mut String, kind: Kind, component: &Component) -> std::fmt::Result {
+    let on = if component.state.on { "on" } else { "off" };
+    let Some(component_type) = component.component_type else {
+        return writeln!(
+            text,
+            "{:<12} {:<7} {on} ({})\n    of a type that is not linked in",
+            component.name,
+            kind.noun(),
+            component.state.why
+        );
+    };
+    let of_type = match component.name == component_type.name {
+        true => String::new(),
+        false => format!(", of type {}", component_type.name),
+    };
+    writeln!(text, "{:<12} {:<7} {on} ({}), built in{of_type}", component.name, kind.noun(), component.state.why)?;
+    writeln!(text, "    {}", component_type.description)?;
+    let schema = component_type.schema();
+    for (key, value) in component.values() {
+        let description = schema["properties"][&key]["description"].as_str().unwrap_or_default();
+        let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
+        let value = if value.is_null() { "(not set)".to_owned() } else { value.to_string() };
+        writeln!(text, "    {:<32} {description}", format!("{key} = {value}"))?;
+    }
+    Ok(())
+}

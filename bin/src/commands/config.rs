@@ -1,0 +1,114 @@
+//! `config check` and `config show`.
+
+use std::fmt::Write;
+
+use resource_tracker_core::Settings;
+use resource_tracker_core::registry::Kind;
+use serde_json::{Map, Value as Json};
+
+use super::print;
+use crate::cli::{Cli, ConfigAction};
+use crate::settings::{JobTable, TrackerTable, config_file, known_tables, names_file, settings};
+
+pub(crate) fn config(cli: &Cli, action: &ConfigAction) -> anyhow::Result<i32> {
+    match action {
+        ConfigAction::Check => check(cli),
+        ConfigAction::Show => show(cli),
+    }
+}
+
+fn check(cli: &Cli) -> anyhow::Result<i32> {
+    let file = config_file(cli);
+    let plain = Settings::new().file(&file);
+    let mut problems = plain.check(&known_tables());
+    if !plain.has_file() && !names_file(cli) {
+        problems.clear();
+    }
+    // What the environment and the flags say is checked where a run would fail over it.
+    if problems.is_empty()
+        && let Err(error) = settings(cli).and_then(|settings| runnable(&settings))
+    {
+        problems.push(error.to_string());
+    }
+    if problems.is_empty() {
+        let what = if plain.has_file() { "is good" } else { "does not exist; defaults are used" };
+        return print(format!("{} {what}\n", file.display()).as_bytes());
+    }
+    print((problems.join("\n") + "\n").as_bytes())?;
+    Ok(1)
+}
+
+fn runnable(settings: &Settings) -> Result<(), resource_tracker_core::ConfigError> {
+    settings.extract::<TrackerTable>("tracker")?;
+    settings.extract::<JobTable>("job")?;
+    settings.sources()?;
+    settings.sinks()?;
+    Ok(())
+}
+
+/// The merged configuration as TOML, with the origin of each value as a comment.
+fn show(cli: &Cli) -> anyhow::Result<i32> {
+    let settings = settings(cli)?;
+    let mut text = String::new();
+    let defaults = |value: serde_json::Result<Json>| match value {
+        Ok(Json::Object(values)) => values,
+        _ => Map::new(),
+    };
+    for (name, defaults) in [
+        ("job", defaults(serde_json::to_value(JobTable::default()))),
+        ("tracker", defaults(serde_json::to_value(TrackerTable::default()))),
+    ] {
+        let mut values = defaults;
+        values.extend(settings.table(name).unwrap_or_default());
+        table(&mut text, &settings, name, None, &values)?;
+    }
+    for kind in [Kind::Source, Kind::Sink] {
+        for component in settings.components(kind)? {
+            let name = format!("{}.{}", kind.table(), component.name);
+            let mut values = component.values();
+            if let Some(component_type) = component.component_type.filter(|known| known.name != component.name) {
+                values.insert("type".into(), component_type.name.into());
+            }
+            let state = (component.state.on, component.state.why.as_str());
+            table(&mut text, &settings, &name, Some(state), &values)?;
+        }
+    }
+    print(text.as_bytes())
+}
+
+fn table(
+    text: &mut String,
+    settings: &Settings,
+    name: &str,
+    state: Option<(bool, &str)>,
+    values: &Map<String, Json>,
+) -> std::fmt::Result {
+    writeln!(text, "[{name}]")?;
+    let mut line = |assignment: String, origin: &str| writeln!(text, "{assignment:<40} # {origin}");
+    if let Some((on, why)) = state {
+        line(format!("enabled = {on}"), why)?;
+    }
+    for (key, value) in values {
+        let path = format!("{name}.{key}");
+        let origin = settings.origin(&path);
+        let origin = origin.as_deref().unwrap_or("default");
+        let secret = ["token", "secret", "password", "credential"].iter().any(|word| key.contains(word));
+        match value {
+            Json::Null => line(format!("# {key} is not set"), origin)?,
+            _ if secret => line(format!("{key} = \"***\""), origin)?,
+            Json::Object(members) => {
+                let members: Vec<String> =
+                    members.iter().map(|(key, value)| format!("{} = {value}", toml_key(key))).collect();
+                line(format!("{key} = {{ {} }}", members.join(", ")), origin)?;
+            }
+            value => line(format!("{key} = {value}"), origin)?,
+        }
+    }
+    text.push('\n');
+    Ok(())
+}
+
+fn toml_key(key: &str) -> String {
+    let bare = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    if bare { key.to_owned() } else { Json::from(key).to_string() }
+}

@@ -1,0 +1,33 @@
+//! The tools beside running: what is there, what is configured, what a sample looks like.
+
+mod components;
+mod config;
+mod schema;
+
+use std::io::{self, Write};
+
+use clap_complete::Shell;
+
+pub(crate) use components::components;
+pub(crate) use config::config;
+pub(crate) use schema::schema;
+
+/// Prints to standard output; that nobody reads any more is no error.
+fn print(text: &[u8]) -> anyhow::Result<i32> {
+    match io::stdout().write_all(text).and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(0),
+    }
+}
+
+pub(crate) fn completions(shell: Shell) -> anyhow::Result<i32> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut crate::cli::command(), crate::PROGRAM, &mut script);
+    print(&script)
+}
+
+pub(crate) fn man_page() -> anyhow::Result<i32> {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(crate::cli::command()).render(&mut page)?;
+    print(&page)
+}

@@ -1,0 +1,86 @@
+//! The command line of resource-tracker: arguments in, exit code out.
+//!
+//! It is a library so that a program of a few lines can add its own components to the whole command line:
+//!
+//! ```ignore
+//! #![no_main]
+//! use my_hardware as _; // registers its sources
+//! resource_tracker::main!();
+//! ```
+
+mod cli;
+mod commands;
+mod inherited;
+mod logger;
+mod run;
+mod settings;
+mod signals;
+mod standalone;
+mod wrapper;
+
+use std::ffi::{OsString, c_char, c_int};
+
+use clap::Parser;
+// Linking them registers their components.
+use resource_tracker_sinks as _;
+use resource_tracker_sources as _;
+
+use cli::{Action, Cli};
+use inherited::Inherited;
+
+/// The exit code for a usage or configuration error; no command was started.
+const USAGE: i32 = 2;
+
+/// The program's name, in messages and in the version key of a sample.
+const PROGRAM: &str = env!("CARGO_PKG_NAME");
+
+/// Defines the program's `main`.
+///
+/// It is C's `main` and not Rust's, because the start-up code of Rust's ignores SIGPIPE and opens descriptors that were
+/// closed, and a command that is wrapped would inherit both.
+#[macro_export]
+macro_rules! main {
+    () => {
+        /// # Safety
+        /// Called by the C start-up code, with the program's arguments.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn main(
+            count: ::std::ffi::c_int,
+            arguments: *const *const ::std::ffi::c_char,
+        ) -> ::std::ffi::c_int {
+            // SAFETY: the arguments are those of the C start-up code.
+            unsafe { $crate::start(count, arguments) }
+        }
+    };
+}
+
+/// Runs the program with the arguments of C's `main`; for [`main!`].
+///
+/// # Safety
+/// `arguments` must point to `count` strings that end with a null byte.
+pub unsafe fn start(count: c_int, arguments: *const *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    let arguments = unsafe { inherited::arguments(count, arguments) };
+    let inherited = Inherited::take();
+    logger::install();
+    std::panic::catch_unwind(|| run(arguments, &inherited)).unwrap_or(USAGE)
+}
+
+fn run(arguments: Vec<OsString>, inherited: &Inherited) -> i32 {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => return cli::report(&error),
+    };
+    let result = match &cli.action {
+        None => run::run(&cli, inherited),
+        Some(Action::Components) => commands::components(&cli),
+        Some(Action::Config { action }) => commands::config(&cli, action),
+        Some(Action::Schema { markdown }) => commands::schema(*markdown),
+        Some(Action::Completions { shell }) => commands::completions(*shell),
+        Some(Action::ManPage) => commands::man_page(),
+    };
+    result.unwrap_or_else(|error| {
+        log::error!("{error:#}");
+        USAGE
+    })
+}

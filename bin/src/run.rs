@@ -1,0 +1,39 @@
+//! One run: what is configured becomes a tracker, around a command or alone.
+
+use anyhow::Context;
+use resource_tracker_core::{Host, Run, Tracker};
+
+use crate::cli::Cli;
+use crate::inherited::Inherited;
+use crate::settings::{JobTable, TrackerTable, settings};
+use crate::{standalone, wrapper};
+
+/// Runs to the end and returns the exit code.
+///
+/// # Errors
+/// What is wrong with the configuration or with an output; no command was started.
+pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<i32> {
+    let settings = settings(cli)?;
+    let table: TrackerTable = settings.extract("tracker")?;
+    let job: JobTable = settings.extract("job")?;
+    let wraps = !cli.command.is_empty();
+    let run = Run {
+        program: crate::PROGRAM,
+        version: env!("CARGO_PKG_VERSION"),
+        job: job.labels,
+        command: cli.command.clone(),
+        // The process id of the command is not known yet.
+        pid: job.pid.filter(|_| !wraps),
+        interval: table.interval_secs.0,
+        ..Run::default()
+    };
+    let mut tracker = Tracker::new(run).host(Host { procfs: table.procfs, sysfs: table.sysfs });
+    for (name, config) in settings.sources()? {
+        tracker = tracker.source(name, config);
+    }
+    for (name, config) in settings.sinks()? {
+        let context = || format!("sinks.{name}");
+        tracker = tracker.sink_from(name.clone(), &*config).with_context(context)?;
+    }
+    if wraps { wrapper::run(tracker, &cli.command, inherited, !table.no_subreaper) } else { standalone::run(tracker) }
+}

@@ -1,0 +1,233 @@
+//! The layers of the configuration, and the tables that belong to the program itself.
+
+use std::path::{Path, PathBuf};
+
+use resource_tracker_core::config::{ConfigError, Interval, KnownTable};
+use resource_tracker_core::{Job, Settings};
+use resource_tracker_sinks::{Columns, Format};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::cli::Cli;
+
+const DEFAULT_FILE: &str = "resource-tracker.toml";
+
+/// Environment variables whose names are fixed, and the keys that they set.
+const VARIABLES: [(&str, &str); 18] = [
+    ("TRACKER_INTERVAL", "tracker.interval_secs"),
+    ("TRACKER_FORMAT", "tracker.format"),
+    ("TRACKER_OUTPUT", "tracker.output"),
+    ("TRACKER_QUIET", "tracker.quiet"),
+    ("TRACKER_CSV_COLUMNS", "tracker.csv_columns"),
+    ("TRACKER_NO_SUBREAPER", "tracker.no_subreaper"),
+    ("TRACKER_PID", "job.pid"),
+    ("TRACKER_JOB_NAME", "job.name"),
+    ("TRACKER_PROJECT_NAME", "job.project_name"),
+    ("TRACKER_STAGE_NAME", "job.stage_name"),
+    ("TRACKER_TASK_NAME", "job.task_name"),
+    ("TRACKER_TEAM", "job.team"),
+    ("TRACKER_ENV", "job.env"),
+    ("TRACKER_LANGUAGE", "job.language"),
+    ("TRACKER_ORCHESTRATOR", "job.orchestrator"),
+    ("TRACKER_EXECUTOR", "job.executor"),
+    ("TRACKER_EXTERNAL_RUN_ID", "job.external_run_id"),
+    ("TRACKER_CONTAINER_IMAGE", "job.container_image"),
+];
+
+/// How to sample, and where samples go when no sink is configured: the table `[tracker]`.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct TrackerTable {
+    /// Time between samples: seconds, or a text with a unit such as "50ms".
+    pub(crate) interval_secs: Interval,
+    /// How samples are written; json, or csv for a file named .csv.
+    pub(crate) format: Option<Format>,
+    /// The file that samples are appended to; "-" is standard output.
+    pub(crate) output: Option<String>,
+    /// Write no samples to standard output or standard error.
+    #[serde(deserialize_with = "switch")]
+    pub(crate) quiet: bool,
+    /// Which columns a CSV has.
+    pub(crate) csv_columns: Option<Columns>,
+    /// Do not adopt orphans of the command.
+    #[serde(deserialize_with = "switch")]
+    pub(crate) no_subreaper: bool,
+    /// Where procfs is mounted.
+    pub(crate) procfs: PathBuf,
+    /// Where sysfs is mounted.
+    pub(crate) sysfs: PathBuf,
+}
+
+impl Default for TrackerTable {
+    fn default() -> Self {
+        Self {
+            interval_secs: Interval(std::time::Duration::from_secs(1)),
+            format: None,
+            output: None,
+            quiet: false,
+            csv_columns: None,
+            no_subreaper: false,
+            procfs: "/proc".into(),
+            sysfs: "/sys".into(),
+        }
+    }
+}
+
+/// What is tracked and what it is called: the table `[job]`.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct JobTable {
+    /// Root of the process tree to track.
+    #[serde(deserialize_with = "pid")]
+    pub(crate) pid: Option<i32>,
+    #[serde(flatten)]
+    pub(crate) labels: Job,
+}
+
+/// True or false, also as the text that a variable holds.
+fn switch<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Bool(bool),
+        Text(String),
+    }
+    match Written::deserialize(deserializer) {
+        Ok(Written::Bool(value)) => Ok(value),
+        Ok(Written::Text(text)) if ["1", "true", "yes", "on"].contains(&text.as_str()) => Ok(true),
+        Ok(Written::Text(text)) if ["0", "false", "no", "off"].contains(&text.as_str()) => Ok(false),
+        _ => Err(serde::de::Error::custom("must be true or false")),
+    }
+}
+
+/// A process id, also as text.
+fn pid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i32>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Number(i64),
+        Text(String),
+    }
+    let number = match Written::deserialize(deserializer) {
+        Ok(Written::Number(number)) => Some(number),
+        Ok(Written::Text(text)) => text.trim().parse().ok(),
+        Err(_) => None,
+    };
+    let pid = number.and_then(|number| i32::try_from(number).ok()).filter(|pid| *pid > 0);
+    pid.map(Some).ok_or_else(|| serde::de::Error::custom("must be a process id, a whole number of 1 or more"))
+}
+
+/// The tables beside `sources` and `sinks`.
+pub(crate) fn known_tables() -> [KnownTable; 2] {
+    [KnownTable::new::<JobTable>("job"), KnownTable::new::<TrackerTable>("tracker")]
+}
+
+/// The configuration file that the user means.
+pub(crate) fn config_file(cli: &Cli) -> PathBuf {
+    let variable = || std::env::var_os("TRACKER_CONFIG").filter(|path| !path.is_empty()).map(PathBuf::from);
+    cli.configuration.config.clone().or_else(variable).unwrap_or_else(|| DEFAULT_FILE.into())
+}
+
+/// All layers: the file, the environment, the flags, and below them the sink that samples go to by default.
+pub(crate) fn settings(cli: &Cli) -> Result<Settings, ConfigError> {
+    let mut settings = Settings::new().file(&config_file(cli)).environment(&VARIABLES, std::env::vars_os());
+    settings = flags(settings, cli);
+    for (key, value) in &cli.configuration.set {
+        settings = settings.set_assignment("--set", &format!("{key}={value}"))?;
+    }
+    let tracker: TrackerTable = settings.extract("tracker")?;
+    settings = default_sink(settings, &tracker);
+    for name in &cli.configuration.enable {
+        settings = settings.switch("--enable", name, true)?;
+    }
+    for name in &cli.configuration.disable {
+        settings = settings.switch("--disable", name, false)?;
+    }
+    Ok(settings)
+}
+
+fn flags(mut settings: Settings, cli: &Cli) -> Settings {
+    let metadata = &cli.metadata;
+    let texts = [
+        ("--output", "tracker.output", &cli.output.output),
+        ("--format", "tracker.format", &cli.output.format),
+        ("--csv-columns", "tracker.csv_columns", &cli.output.csv_columns),
+        ("--job-name", "job.name", &metadata.job_name),
+        ("--project-name", "job.project_name", &metadata.project_name),
+        ("--stage-name", "job.stage_name", &metadata.stage_name),
+        ("--task-name", "job.task_name", &metadata.task_name),
+        ("--team", "job.team", &metadata.team),
+        ("--env", "job.env", &metadata.env),
+        ("--language", "job.language", &metadata.language),
+        ("--orchestrator", "job.orchestrator", &metadata.orchestrator),
+        ("--executor", "job.executor", &metadata.executor),
+        ("--external-run-id", "job.external_run_id", &metadata.external_run_id),
+        ("--container-image", "job.container_image", &metadata.container_image),
+    ];
+    for (flag, key, value) in texts {
+        if let Some(value) = value {
+            settings = settings.set(flag, key, value.as_str());
+        }
+    }
+    if let Some(interval) = cli.sampling.interval {
+        settings = settings.set("--interval", "tracker.interval_secs", interval.0.as_secs_f64());
+    }
+    if let Some(pid) = cli.sampling.pid {
+        settings = settings.set("--pid", "job.pid", pid);
+    }
+    for (flag, key, on) in [
+        ("--quiet", "tracker.quiet", cli.output.quiet),
+        ("--no-subreaper", "tracker.no_subreaper", cli.sampling.no_subreaper),
+    ] {
+        if on {
+            settings = settings.set(flag, key, true);
+        }
+    }
+    for (key, value) in &metadata.tag {
+        settings = settings.set("--tag", &format!("job.tags.{key}"), value.as_str());
+    }
+    settings
+}
+
+/// Where samples go unless sinks are configured: a file, or a stream, or nowhere.
+fn default_sink(mut settings: Settings, tracker: &TrackerTable) -> Settings {
+    let format = tracker.format.or(tracker.csv_columns.map(|_| Format::Csv));
+    let columns = tracker.csv_columns.and_then(|columns| as_text(&columns));
+    let mut set = |name: &str, key: &str, value: Option<String>| {
+        if let Some(value) = value {
+            let by = if tracker.output.is_some() { "output" } else { "the default" };
+            settings = std::mem::take(&mut settings).set_default(by, &format!("sinks.{name}.{key}"), value);
+        }
+    };
+    let stream = if format == Some(Format::Csv) { "csv" } else { "stdout-json" };
+    match tracker.output.as_deref() {
+        Some("-") => set(stream, "stream", Some("stdout".into())),
+        Some(path) => {
+            set("output", "type", Some("file".into()));
+            set("output", "path", Some(path.into()));
+            set("output", "format", format.and_then(|format| as_text(&format)));
+            set("output", "columns", columns.clone());
+        }
+        None if tracker.quiet => {
+            for stream in ["stdout-json", "csv"] {
+                settings = settings.set("quiet", &format!("sinks.{stream}.enabled"), false);
+            }
+            return settings;
+        }
+        None => set(stream, "enabled", Some("true".into())),
+    }
+    if stream == "csv" && tracker.output.as_deref().is_none_or(|path| path == "-") {
+        set("csv", "columns", columns);
+    }
+    settings
+}
+
+/// The name of a choice as the configuration has it.
+fn as_text(value: &impl Serialize) -> Option<String> {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned))
+}
+
+/// Whether the user named a configuration file.
+pub(crate) fn names_file(cli: &Cli) -> bool {
+    config_file(cli) != Path::new(DEFAULT_FILE)
+}

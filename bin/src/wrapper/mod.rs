@@ -1,0 +1,61 @@
+//! A run around a command, which must not be able to tell.
+
+mod spawn;
+mod supervise;
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use resource_tracker_core::{Outcome, Tracker};
+
+use crate::inherited::Inherited;
+use crate::signals::{Signals, for_wrapper};
+use spawn::Spawned;
+use supervise::Ending;
+
+/// How long the end of the command waits for the last sample, if a source hangs.
+const LAST_SAMPLE: Duration = Duration::from_secs(2);
+
+/// Runs the command to its end and returns its exit code.
+///
+/// # Errors
+/// When signals cannot be set up; the command was not started.
+pub(crate) fn run(
+    mut tracker: Tracker,
+    command: &[OsString],
+    inherited: &Inherited,
+    subreaper: bool,
+) -> anyhow::Result<i32> {
+    let signals = Signals::block(&for_wrapper())?;
+    if subreaper && let Err(error) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
+        log::warn!("cannot adopt orphans of the command ({error}); those that leave its tree are not counted");
+    }
+    let child = match spawn::spawn(command, inherited) {
+        Spawned::Child(child) => child,
+        Spawned::Failed(code) => return Ok(code),
+    };
+    tracker.run_mut().pid = Some(child.as_raw_nonzero().get());
+    let running = tracker.start();
+    if let Err(error) = &running {
+        log::warn!("no thread to sample with ({error}); the command runs unrecorded");
+    }
+    let ending = supervise::until_exit(child, &signals);
+    // The command is a zombie now, so that its last figures can still be read.
+    if let Ok(running) = &running
+        && !running.take_last_sample(LAST_SAMPLE)
+    {
+        log::warn!("the last sample could not be taken");
+    }
+    supervise::reap(child);
+    let outcome = match ending {
+        Ending::Exited(code) => Outcome { exit_code: Some(code), signal: None },
+        Ending::Killed(signal) => Outcome { exit_code: None, signal: Some(signal) },
+    };
+    if let Ok(running) = running {
+        running.finish(outcome);
+    }
+    Ok(match ending {
+        Ending::Exited(code) => code,
+        Ending::Killed(signal) => 128 + signal,
+    })
+}

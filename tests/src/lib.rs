@@ -1,0 +1,105 @@
+//! What the tests of the whole binary share.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::Value as Json;
+
+/// The real binary, built if need be, in the profile of the tests.
+pub fn tracker() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| build(&profile_directory()))
+}
+
+/// The folder of the tests' own profile: `target/debug`.
+fn profile_directory() -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    test.ancestors().nth(2).expect("tests lie in PROFILE/deps").to_owned()
+}
+
+/// The release binary, which is what users get.
+pub fn release_tracker() -> PathBuf {
+    build(&profile_directory().with_file_name("release"))
+}
+
+fn build(directory: &Path) -> PathBuf {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.args(["build", "--quiet", "--package", "resource-tracker", "--target-dir"]);
+    build.arg(directory.parent().expect("a profile lies in the target directory"));
+    if directory.ends_with("release") {
+        build.arg("--release");
+    }
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
+    let status = build.args(["--manifest-path", manifest]).status().expect("cargo runs");
+    assert!(status.success(), "the binary does not build");
+    directory.join("resource-tracker")
+}
+
+/// A command with none of the tracker's variables in its environment, and nothing on its standard input.
+pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TRACKER_")) {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs the tracker with these arguments, to its end.
+pub fn track<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Output {
+    command(tracker()).args(arguments).output().expect("the tracker runs")
+}
+
+/// Runs the tracker without a command for a time, then stops it with SIGTERM.
+pub fn track_for(millis: u64, arguments: &[&str]) -> Output {
+    stop_after(millis, command(tracker()).args(arguments))
+}
+
+/// Runs a command for a time, then stops it with SIGTERM.
+pub fn stop_after(millis: u64, command: &mut Command) -> Output {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the tracker runs");
+    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+    std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(millis));
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+    });
+    child.wait_with_output().expect("the tracker ends")
+}
+
+/// The samples in what was printed; every line must be one.
+pub fn samples(text: &[u8]) -> Vec<Json> {
+    let text = std::str::from_utf8(text).expect("samples are UTF-8");
+    assert!(text.is_empty() || text.ends_with('\n'), "the last line is whole");
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+}
+
+/// What was printed, as text.
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The number at a path such as `/cpu/utilization_pct`.
+pub fn number(sample: &Json, pointer: &str) -> f64 {
+    sample.pointer(pointer).and_then(Json::as_f64).unwrap_or_else(|| panic!("no number at {pointer} in {sample}"))
+}
+
+/// Whether the test runs as root; says that it is skipped otherwise.
+pub fn is_root(test: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        println!("skipped: {test} needs root");
+    }
+    root
+}
+
+/// Whether a program is installed; says that the test is skipped otherwise.
+pub fn has(program: &str, test: &str) -> bool {
+    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).stdout(Stdio::null()).status();
+    let found = found.is_ok_and(|status| status.success());
+    if !found {
+        println!("skipped: {test} needs {program}");
+    }
+    found
+}
