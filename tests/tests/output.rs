@@ -1,0 +1,206 @@
+//! How samples are written (specification 7), and what happens to the files.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use resource_tracker_tests::{command, number, samples, text, track, track_for, tracker};
+
+fn record(path: &Path, flags: &[&str], job: &[&str]) -> std::process::Output {
+    let output =
+        command(tracker()).args(["-i", "20ms", "-o"]).arg(path).args(flags).arg("--").args(job).output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+    output
+}
+
+#[test]
+fn t_out_01_to_04_each_line_is_a_sample() {
+    let samples = samples(&track_for(1100, &["-i", "0.1", "-n", "label"]).stdout);
+    assert!(samples.len() >= 9);
+    for sample in &samples {
+        assert!(sample["timestamp_secs"].as_u64().is_some_and(|secs| secs > 1_600_000_000));
+        assert_eq!(sample["resource-tracker-version"], env!("CARGO_PKG_VERSION"));
+        assert_eq!(sample["job_name"], "label");
+    }
+    assert!(samples.windows(2).all(|pair| number(&pair[0], "/timestamp_ms") < number(&pair[1], "/timestamp_ms")));
+    assert!(samples.windows(2).all(|pair| number(&pair[0], "/timestamp_secs") <= number(&pair[1], "/timestamp_secs")));
+}
+
+#[test]
+fn t_csv_01_02_04_and_06_rows_are_numbers_under_one_header() {
+    for (columns, count) in [("tracker", 21), ("python", 21), ("sentinel", 32)] {
+        let output = track(["-i", "50ms", "--csv-columns", columns, "--", "sleep", "0.3"]);
+        let lines = text(&output.stderr);
+        let mut lines = lines.lines();
+        let header: Vec<&str> = lines.next().unwrap().split(',').collect();
+        assert_eq!(header.len(), count);
+        let position =
+            |name: &str| header.iter().position(|column| column.trim_start_matches("system_") == name).unwrap();
+        let mut rows = 0;
+        for line in lines {
+            let row: Vec<&str> = line.split(',').collect();
+            assert_eq!(row.len(), count, "{line}");
+            assert!(row.iter().all(|value| value.is_empty() || value.parse::<f64>().is_ok()), "{line}");
+            assert!(!row[count - 4].is_empty() || columns == "sentinel", "{line}");
+            let micro = |name: &str| row[position(name)].replace('.', "").parse::<u64>().unwrap();
+            let [total, used, free] = ["disk_space_total_gb", "disk_space_used_gb", "disk_space_free_gb"].map(micro);
+            assert_eq!(used, total - free, "T-CSV-04");
+            rows += 1;
+        }
+        assert!(rows >= 5);
+    }
+}
+
+#[test]
+fn t_csv_03_and_05_a_row_says_what_the_object_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let [json, one, two] = ["run.jsonl", "one.csv", "two.csv"].map(|name| directory.path().join(name));
+    let set = |name: &str, path: &Path| format!("sinks.{name}={{ type = 'file', path = '{}' }}", path.display());
+    let output = command(tracker())
+        .args([
+            "-q",
+            "-i",
+            "100ms",
+            "--set",
+            &set("a", &json),
+            "--set",
+            &set("b", &one),
+            "--set",
+            &set("c", &two),
+            "--",
+        ])
+        .args([env!("CARGO_BIN_EXE_job"), "burn", "1", "500"])
+        .output()
+        .unwrap();
+    assert_eq!(text(&output.stderr), "");
+    let (one, two) = (std::fs::read_to_string(one).unwrap(), std::fs::read_to_string(two).unwrap());
+    assert_eq!(one, two, "T-CSV-05: the same sample gives the same bytes");
+    let samples = samples(&std::fs::read(json).unwrap());
+    assert_eq!(one.lines().count(), samples.len() + 1);
+    for (line, sample) in one.lines().skip(1).zip(&samples) {
+        let row: Vec<&str> = line.split(',').collect();
+        assert_eq!(row[4], format!("{:.4}", number(sample, "/cpu/utilization_pct")), "T-CSV-03");
+        assert_eq!(row[5], number(sample, "/memory/free_mib").to_string());
+        let received: f64 =
+            sample["network"].as_array().unwrap().iter().map(|one| number(one, "/rx_bytes_per_sec")).sum();
+        assert!((row[16].parse::<f64>().unwrap() - received * number(sample, "/elapsed_secs")).abs() < 2.0);
+        assert!(row[0].contains('.'), "a fractional interval has a fractional timestamp");
+    }
+}
+
+#[test]
+fn a_file_is_private_and_appended_to() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, header) in [("run.jsonl", 0), ("run.csv", 1)] {
+        let path = directory.path().join(name);
+        record(&path, &[], &["true"]);
+        record(&path, &[], &["true"]);
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2 + header);
+    }
+    let path = directory.path().join("run.csv");
+    record(&path, &["--set", "sinks.output.if_exists=overwrite", "--csv-columns", "python"], &["true"]);
+    assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);
+    for arguments in [&["--set", "sinks.output.if_exists=fail"][..], &["--csv-columns", "sentinel"], &["-f", "json"]] {
+        let output = command(tracker()).arg("-o").arg(&path).args(arguments).args(["--", "true"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(text(&output.stderr).contains("run.csv exists"), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn a_torn_last_line_does_not_spoil_the_next() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run.jsonl");
+    std::fs::write(&path, "{\"timestamp_secs\":1,\"cp").unwrap();
+    record(&path, &[], &["true"]);
+    let lines = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(samples(lines.split_once('\n').unwrap().1.as_bytes()).len(), 1);
+}
+
+#[test]
+fn a_compressed_file_is_whole_after_several_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run.jsonl.gz");
+    record(&path, &[], &["sleep", "0.2"]);
+    record(&path, &[], &["sleep", "0.2"]);
+    let mut text = Vec::new();
+    flate2::read::MultiGzDecoder::new(std::fs::File::open(&path).unwrap()).read_to_end(&mut text).unwrap();
+    assert!(samples(&text).len() >= 16);
+}
+
+#[test]
+fn rotation_splits_no_line_and_keeps_what_it_should() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run.csv");
+    let rotate = ["--set", "sinks.output.rotate_bytes=1000", "--set", "sinks.output.rotate_keep=2"];
+    record(&path, &rotate, &["sleep", "1"]);
+    let names: BTreeSet<String> = std::fs::read_dir(directory.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+    for name in names {
+        let contents = std::fs::read_to_string(directory.path().join(&name)).unwrap();
+        assert!(contents.starts_with("timestamp,") && contents.ends_with('\n'), "{name}");
+        assert!(contents.lines().all(|line| line.split(',').count() == 21));
+        assert!(contents.len() < 1400);
+    }
+}
+
+#[test]
+fn two_trackers_share_a_file_line_by_line() {
+    for name in ["run.jsonl", "run.csv"] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(name);
+        let start =
+            || command(tracker()).args(["-i", "2ms", "-o"]).arg(&path).args(["--", "sleep", "0.5"]).spawn().unwrap();
+        let (mut one, mut two) = (start(), start());
+        assert!(one.wait().unwrap().success() && two.wait().unwrap().success());
+        let contents = std::fs::read(&path).unwrap();
+        if name.ends_with("jsonl") {
+            let samples = samples(&contents);
+            let pids: BTreeSet<String> = samples.iter().map(|sample| sample["pid"].to_string()).collect();
+            assert!(pids.len() == 2 && samples.len() > 100);
+        } else {
+            let lines = text(&contents);
+            assert_eq!(lines.matches("timestamp").count(), 1, "one header");
+            assert!(lines.lines().all(|line| line.split(',').count() == 21));
+        }
+    }
+}
+
+#[test]
+fn quiet_writes_nothing_and_a_dash_is_standard_output() {
+    let output = track(["-q", "-i", "50ms", "--", "sleep", "0.2"]);
+    assert_eq!((output.stdout.len(), output.stderr.len()), (0, 0));
+    let output = track(["-o", "-", "-i", "50ms", "--", "sleep", "0.2"]);
+    assert!(samples(&output.stdout).len() >= 3);
+    let output = track(["-o", "-", "-f", "csv", "-i", "50ms", "--", "sleep", "0.2"]);
+    assert!(text(&output.stdout).starts_with("timestamp,") && output.stderr.is_empty());
+}
+
+#[test]
+fn ticks_keep_their_grid() {
+    for (interval, millis, seconds) in [("1s", 1000.0, 10.0), ("100ms", 100.0, 10.0), ("10ms", 10.0, 10.0)] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run.jsonl");
+        let sleep = (seconds + millis / 2000.0).to_string();
+        let output =
+            command(tracker()).args(["-i", interval, "-o"]).arg(&path).args(["--", "sleep", &sleep]).output().unwrap();
+        assert_eq!(text(&output.stderr), "");
+        let samples = samples(&std::fs::read(&path).unwrap());
+        let expected = seconds * 1000.0 / millis;
+        // The last sample is the one of the end.
+        let ticks = &samples[..samples.len() - 1];
+        let late = expected - ticks.len() as f64;
+        // A shared machine may stop us for a moment; a tick that is late by a whole interval is left out.
+        assert!((-1.0..=1.0f64.max(expected * 0.01)).contains(&late), "{interval}: {} of {expected}", ticks.len());
+        let times: Vec<f64> = ticks.iter().map(|sample| number(sample, "/timestamp_ms")).collect();
+        let grid = |time: &f64| (time - times[0]) / millis;
+        let last = grid(times.last().unwrap());
+        assert!((last - last.round()).abs() * millis < 8.0, "{interval}: drifted to {last}");
+        assert!(times.windows(2).all(|pair| pair[1] > pair[0]));
+    }
+}
