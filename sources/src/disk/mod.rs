@@ -7,6 +7,7 @@ mod shared;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use resource_tracker_core::background::Background;
 use resource_tracker_core::metrics::{DiskMetrics, Disks};
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
@@ -33,9 +34,10 @@ pub struct DiskConfig {}
 impl SourceConfig for DiskConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         let mut surveyor = Surveyor::new(host);
+        let facts = Background::spawn("disk-facts", move |at| surveyor.survey(at));
         Ok(Some(Box::new(Disk {
             diskstats: ProcFile::open(host.procfs.join("diskstats"))?,
-            facts: Background::spawn("disk-facts", move |at| surveyor.survey(at))?,
+            facts: facts.context("no thread to look at the mounts")?,
             asked: None,
             before: Vec::new(),
         })))

@@ -1,0 +1,162 @@
+//! Interactive programs on a terminal: Ctrl-C, Ctrl-Z and `fg`, in front of the tracker and inside it.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use resource_tracker_tests::{command, has, tracker};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+/// A shell on a terminal of its own.
+struct Terminal {
+    shell: Child,
+    keyboard: File,
+    screen: Receiver<Vec<u8>>,
+    seen: String,
+}
+
+impl Terminal {
+    fn new() -> Self {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let master: OwnedFd = openpt(flags).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let open = || File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+        let mut shell = command("bash");
+        shell.args(["--norc", "--noprofile", "-i"]).env("PS1", "prompt> ").env("TERM", "xterm").env("HISTFILE", "");
+        shell.stdin(Stdio::from(open())).stdout(Stdio::from(open())).stderr(Stdio::from(open()));
+        // SAFETY: both calls are plain system calls.
+        unsafe {
+            shell.pre_exec(|| {
+                rustix::process::setsid()?;
+                rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+                Ok(())
+            })
+        };
+        let shell = shell.spawn().unwrap();
+        let (sender, screen) = mpsc::channel();
+        let mut output = File::from(master.try_clone().unwrap());
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = output.read(&mut buffer) {
+                if sender.send(buffer[..count].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut terminal = Self { shell, keyboard: File::from(master), screen, seen: String::new() };
+        terminal.expect("prompt> ");
+        terminal
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Presses Ctrl and a letter, when the command that printed the last words has settled: a signal that meets a
+    /// shell between its fork and its exec is lost without the tracker too.
+    fn press_ctrl(&mut self, letter: u8) {
+        std::thread::sleep(Duration::from_millis(250));
+        self.keyboard.write_all(&[letter & 0x1f]).unwrap();
+    }
+
+    /// Waits for a text on the screen, and takes everything up to its end.
+    fn expect(&mut self, text: &str) -> String {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(at) = self.seen.find(text) {
+                return self.seen.drain(..at + text.len()).collect();
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.screen.recv_timeout(left) {
+                Ok(bytes) => self.seen.push_str(&String::from_utf8_lossy(&bytes)),
+                Err(_) => panic!("no {text:?} on the screen: {:?}", self.seen),
+            }
+        }
+    }
+
+    /// Runs a line of shell and waits for what it prints.
+    fn run(&mut self, line: &str, expected: &str) {
+        self.press(&format!("{line}\n"));
+        self.expect(expected);
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}
+
+#[test]
+fn a_command_on_a_terminal_is_interrupted_stopped_and_continued() {
+    if !has("bash", "a terminal") {
+        return;
+    }
+    let tracker = tracker().display();
+    let mut terminal = Terminal::new();
+    terminal.run(&format!("{tracker} -q -- sh -c 'echo be''gun; sleep 100'"), "begun");
+    terminal.press_ctrl(b'Z');
+    terminal.expect("Stopped");
+    terminal.run("fg", "sleep 100");
+    terminal.press_ctrl(b'C');
+    terminal.run("echo code=$?.", "code=130.");
+
+    // One Ctrl-C is one SIGINT for the command: the terminal sends it to both, and the tracker passes on none.
+    let trap =
+        "trap \"echo inter''rupted\" INT; echo re''ady; for i in 1 2 3 4 5 6 7 8; do sleep 0.1; done; echo en''ded";
+    terminal.run(&format!("{tracker} -q -- bash -c '{trap}'"), "ready");
+    terminal.press_ctrl(b'C');
+    terminal.expect("interrupted");
+    let seen = terminal.expect("ended");
+    assert!(!seen.contains("interrupted"), "{seen}");
+}
+
+#[test]
+fn a_shell_inside_the_tracker_has_its_job_control() {
+    if !has("bash", "a terminal") {
+        return;
+    }
+    let tracker = tracker().display();
+    let mut terminal = Terminal::new();
+    terminal.run(&format!("{tracker} -q -i 50ms -- bash --norc --noprofile -i"), "prompt> ");
+    terminal.run("echo inn''er", "inner");
+    terminal.run("sh -c 'echo st''arted; sleep 100'", "started");
+    terminal.press_ctrl(b'C');
+    terminal.run("echo inside=$?.", "inside=130.");
+    terminal.run("sh -c 'echo st''arted; sleep 100'", "started");
+    terminal.press_ctrl(b'Z');
+    terminal.expect("Stopped");
+    terminal.run("fg", "sleep 100");
+    terminal.press_ctrl(b'C');
+    terminal.run("tty -s && echo termi''nal", "terminal");
+    terminal.press("exit 7\n");
+    terminal.expect("prompt> ");
+    terminal.run("echo code=$?.", "code=7.");
+    terminal.run("sleep 0.1; echo out''er", "outer");
+}
+
+#[test]
+fn full_screen_programs_leave_the_screen_as_it_was() {
+    let tracker = tracker().display();
+    for (program, opened, quit) in [("less /etc/passwd", "root:", "q"), ("vim -u NONE /etc/passwd", "root:", ":q!\n")] {
+        let name = program.split(' ').next().unwrap();
+        if !has("bash", "a terminal") || !has(name, "a full-screen program") {
+            continue;
+        }
+        let mut terminal = Terminal::new();
+        terminal.run(&format!("{tracker} -q -- {program}"), opened);
+        terminal.press_ctrl(b'Z');
+        terminal.expect("Stopped");
+        terminal.run("fg", opened);
+        terminal.press(quit);
+        terminal.expect("prompt> ");
+        terminal.run("echo code=$?.", "code=0.");
+    }
+}
