@@ -72,9 +72,10 @@ impl Guard {
         }
     }
 
-    /// Calls `body` even while the component is paused: for what comes only once.
-    pub(crate) fn call_anyway<R>(&mut self, body: impl FnOnce() -> anyhow::Result<R>) -> Option<R> {
+    /// Calls `body` even while the component is paused: for the last call, whose success repairs nothing.
+    pub(crate) fn call_last<R>(&mut self, body: impl FnOnce() -> anyhow::Result<R>) -> Option<R> {
         self.retry_at = None;
+        self.failing = false;
         self.call(Instant::now(), body)
     }
 

@@ -173,7 +173,7 @@ impl Writer {
     fn finish(&mut self, outcome: Outcome) {
         let Self { guard, sink, .. } = self;
         if !guard.is_off() {
-            guard.call_anyway(|| sink.finish(&outcome));
+            guard.call_last(|| sink.finish(&outcome));
         }
     }
 }

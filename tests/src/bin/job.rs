@@ -15,6 +15,7 @@ fn main() -> anyhow::Result<()> {
         "lines" => (0..number(1)?).for_each(|line| println!("line {line}")),
         "signals" => signals(Duration::from_millis(number(1)?))?,
         "write" => write(&arguments[1], number(2)?)?,
+        "dead-fuse" => dead_fuse(&arguments[1])?,
         other => anyhow::bail!("no job is called {other}"),
     }
     Ok(())
@@ -69,4 +70,30 @@ fn write(path: &str, mib: u64) -> anyhow::Result<()> {
     let start = block.as_ptr().align_offset(4096);
     (0..mib).try_for_each(|_| file.write_all(&block[start..start + (1 << 20)]))?;
     Ok(file.sync_all()?)
+}
+
+/// Mounts a file system that answers nothing but the first greeting of the kernel, and prints `ready`. It is gone when
+/// the process is.
+fn dead_fuse(directory: &str) -> anyhow::Result<()> {
+    use std::io::Read;
+    use std::os::fd::AsRawFd;
+    let mut device = std::fs::File::options().read(true).write(true).open("/dev/fuse")?;
+    let options = format!("fd={},rootmode=40000,user_id=0,group_id=0\0", device.as_raw_fd());
+    let options = std::ffi::CStr::from_bytes_with_nul(options.as_bytes())?;
+    rustix::mount::mount("dead", directory, "fuse.dead", rustix::mount::MountFlags::empty(), Some(options))?;
+    let mut request = vec![0u8; 1 << 16];
+    device.read(&mut request)?;
+    // The answer to FUSE_INIT: length, no error, the request's number; then version 7.31 and 56 bytes of limits.
+    let mut answer = vec![0u8; 16 + 64];
+    answer[..4].copy_from_slice(&80u32.to_ne_bytes());
+    answer[8..16].copy_from_slice(&request[8..16]);
+    answer[16..20].copy_from_slice(&7u32.to_ne_bytes());
+    answer[20..24].copy_from_slice(&31u32.to_ne_bytes());
+    device.write_all(&answer)?;
+    println!("ready");
+    std::io::stdout().flush()?;
+    loop {
+        // Requests are taken and never answered.
+        device.read(&mut request)?;
+    }
 }
