@@ -12,7 +12,8 @@ pub enum Columns {
     /// The 21 columns of the specification, about the machine.
     #[default]
     Tracker,
-    /// The same 21, under the names of the Python package since it moved to MiB.
+    /// The same 21, under the names of the Python package since it moved to MiB, and with its meaning of used memory
+    /// (total less available).
     Python,
     /// The 32 columns that Sentinel takes, about the machine and the process tree.
     Sentinel,
@@ -80,7 +81,7 @@ impl Columns {
         let mut row = Row { out, first: true };
         timestamp(sample, &mut row);
         cpu(sample, &mut row);
-        memory(sample, &mut row);
+        memory(sample, self, &mut row);
         disk(sample, &mut row);
         network(sample, &mut row);
         gpu(sample, &mut row);
@@ -139,10 +140,14 @@ fn cpu(sample: &Sample, row: &mut Row<'_>) {
     row.decimals(cpu.map(|cpu| cpu.utilization_pct), 4);
 }
 
-fn memory(sample: &Sample, row: &mut Row<'_>) {
+fn memory(sample: &Sample, columns: Columns, row: &mut Row<'_>) {
     let memory = sample.get::<MemoryMetrics>();
     row.integer(memory.map(|memory| memory.free_mib));
-    row.integer(memory.map(|memory| memory.used_mib));
+    row.integer(memory.map(|memory| match columns {
+        Columns::Tracker => memory.used_mib,
+        // The Python package, and with it the service, takes reclaimable memory off since 0.5.0.
+        Columns::Python | Columns::Sentinel => memory.total_mib.saturating_sub(memory.available_mib),
+    }));
     row.integer(memory.map(|memory| memory.buffers_mib));
     row.integer(memory.map(|memory| memory.cached_mib));
     row.integer(memory.map(|memory| memory.active_mib));

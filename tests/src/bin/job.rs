@@ -15,6 +15,8 @@ fn main() -> anyhow::Result<()> {
         "lines" => (0..number(1)?).for_each(|line| println!("line {line}")),
         "signals" => signals(Duration::from_millis(number(1)?))?,
         "write" => write(&arguments[1], number(2)?)?,
+        "send" => send(&arguments[1], number(2)?)?,
+        "receive" => receive(&arguments[1])?,
         "dead-fuse" => dead_fuse(&arguments[1])?,
         other => anyhow::bail!("no job is called {other}"),
     }
@@ -96,4 +98,18 @@ fn dead_fuse(directory: &str) -> anyhow::Result<()> {
         // Requests are taken and never answered.
         device.read(&mut request)?;
     }
+}
+
+/// Sends `mib` MiB over TCP.
+fn send(address: &str, mib: u64) -> anyhow::Result<()> {
+    let mut connection = std::net::TcpStream::connect(address)?;
+    let block = vec![0u8; 1 << 20];
+    Ok((0..mib).try_for_each(|_| connection.write_all(&block))?)
+}
+
+/// Takes one connection and what comes over it.
+fn receive(address: &str) -> anyhow::Result<()> {
+    let (mut connection, _) = std::net::TcpListener::bind(address)?.accept()?;
+    std::io::copy(&mut connection, &mut std::io::sink())?;
+    Ok(())
 }

@@ -1,0 +1,86 @@
+//! T-COMPAT-01: the same machine, seen by the Python package at the same time.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+use std::time::Duration;
+
+use resource_tracker_tests::{command, stop_after, text, tracker};
+
+/// The Python interpreter that has the package: `RESOURCE_TRACKER_PYTHON`, or `python3`.
+fn python() -> Option<String> {
+    let python = std::env::var("RESOURCE_TRACKER_PYTHON").unwrap_or_else(|_| "python3".into());
+    let check = command(&python).args(["-c", "import resource_tracker"]).stderr(Stdio::null()).status();
+    check.is_ok_and(|status| status.success()).then_some(python)
+}
+
+fn columns(csv: &str) -> BTreeMap<String, Vec<f64>> {
+    let mut lines = csv.lines().map(|line| line.split(',').map(|word| word.trim_matches('"')).collect::<Vec<_>>());
+    let names = lines.next().unwrap();
+    let mut columns: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for row in lines.filter(|row| row.len() == names.len()) {
+        for (name, value) in names.iter().zip(row) {
+            columns.entry((*name).to_owned()).or_default().push(value.parse().unwrap());
+        }
+    }
+    columns
+}
+
+#[test]
+fn t_compat_01_the_python_package_sees_the_same() {
+    let Some(python) = python() else {
+        println!("skipped: T-COMPAT-01 needs the Python package resource-tracker (see RESOURCE_TRACKER_PYTHON)");
+        return;
+    };
+    // The whole minute with the variable that CI sets.
+    let seconds = if std::env::var_os("RESOURCE_TRACKER_LONG_TESTS").is_some() { 60 } else { 15 };
+    let directory = tempfile::tempdir().unwrap();
+    let theirs = directory.path().join("python.csv");
+    let program =
+        format!("from resource_tracker import SystemTracker\nSystemTracker(interval=1, output_file={theirs:?})");
+    // A steady load, so that there is something to agree about.
+    let millis = (seconds * 1000 + 4000).to_string();
+    let mut load =
+        command(env!("CARGO_BIN_EXE_job")).args(["burn", "1", &millis]).stdout(Stdio::null()).spawn().unwrap();
+    let their_run = {
+        let mut command = command(python);
+        command.args(["-c", &program]);
+        std::thread::spawn(move || stop_after(seconds * 1000 + 1500, &mut command))
+    };
+    let mut ours = command(tracker());
+    let ours = stop_after(seconds * 1000 + 1000, ours.args(["-i", "1", "--csv-columns", "python"]));
+    their_run.join().unwrap();
+    load.kill().unwrap();
+    load.wait().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+
+    let (ours, theirs) = (columns(&text(&ours.stdout)), columns(&std::fs::read_to_string(theirs).unwrap()));
+    let rows = ours["timestamp"].len().min(theirs["timestamp"].len());
+    assert!(rows as u64 >= seconds - 3, "{rows} rows");
+    println!("{:<22} {:>16} {:>16} {:>8}", "column", "python", "tracker", "off");
+    let mut off = Vec::new();
+    for (name, their) in &theirs {
+        let our = &ours[name];
+        // Both rows of a second are not taken at the same moment, so means over the run are compared. The first row of
+        // Python covers its own start.
+        let mean = |values: &[f64]| values[1..rows].iter().sum::<f64>() / (rows - 1) as f64;
+        let (their, our) = (mean(their), mean(our));
+        let difference = (our - their).abs();
+        let share = if their == 0.0 { 0.0 } else { difference / their.abs() * 100.0 };
+        println!("{name:<22} {their:>16.4} {our:>16.4} {share:>7.2}%");
+        let unit = match name.as_str() {
+            // Whole MiB against fractions of one.
+            name if name.starts_with("memory_") => 1.0,
+            // A tick of the kernel, and the work of the two trackers themselves, which each sees at another moment.
+            "utime" | "stime" | "cpu_usage" => 0.05,
+            "timestamp" | "processes" => 3.0,
+            // Python prints two decimals.
+            name if name.starts_with("disk_space") => 0.02,
+            // A few blocks or packets can fall into the neighbouring second at either end of the run.
+            _ => 65_536.0,
+        };
+        if share > 5.0 && difference > unit {
+            off.push(name.clone());
+        }
+    }
+    assert!(off.is_empty(), "more than 5 % off: {off:?}");
+}

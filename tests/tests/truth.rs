@@ -1,0 +1,123 @@
+//! Figures against the truth: what a job of known appetite used, as others count it.
+
+use std::path::Path;
+
+use resource_tracker_tests::{command, has, is_root, number, samples, text, tracker};
+use serde_json::Value as Json;
+
+const JOB: &str = env!("CARGO_BIN_EXE_job");
+
+/// Runs a job under the tracker. What the job printed, and the samples.
+fn record(interval: &str, job: &[&str]) -> (String, Vec<Json>) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run.jsonl");
+    let output = command(tracker()).args(["-i", interval, "-o"]).arg(&path).arg("--").args(job).output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+    (text(&output.stdout), samples(&std::fs::read(&path).unwrap()))
+}
+
+fn total(samples: &[Json], pointer: &str) -> f64 {
+    samples.iter().map(|sample| number(sample, pointer)).sum()
+}
+
+#[test]
+fn three_cores_for_two_seconds() {
+    let cores = std::thread::available_parallelism().unwrap().get().min(3);
+    let (printed, samples) = record("0.5", &[JOB, "burn", &cores.to_string(), "2000"]);
+    let times: Vec<f64> = printed.split_whitespace().map(|number| number.parse().unwrap()).collect();
+    let (cpu, wall) = (times[0], times[1]);
+    // What a busy machine gave the job is what counts, not what the job would have liked.
+    let counted = total(&samples, "/cpu/process_utime_secs") + total(&samples, "/cpu/process_stime_secs");
+    assert!((counted - cpu).abs() < 0.05 * cores as f64, "counted {counted} s of {cpu} s");
+    let elapsed = total(&samples, "/elapsed_secs");
+    let used: f64 = samples
+        .iter()
+        .map(|sample| number(sample, "/cpu/process_cores_used") * number(sample, "/elapsed_secs"))
+        .sum::<f64>()
+        / elapsed;
+    assert!((used - cpu / wall).abs() < 0.05, "{used} cores of {}", cpu / wall);
+    assert!(total(&samples, "/cpu/utime_secs") > 0.9 * cpu, "the machine used at least as much");
+}
+
+#[test]
+fn three_hundred_mebibytes() {
+    let (_, samples) = record("0.1", &[JOB, "touch", "300", "2500"]);
+    let most =
+        |pointer: &str| samples.iter().filter_map(|sample| sample.pointer(pointer)?.as_f64()).fold(0.0, f64::max);
+    for field in ["process_rss_mib", "process_pss_mib"] {
+        let most = most(&format!("/cpu/{field}"));
+        assert!((300.0..306.0).contains(&most), "{field}: {most}");
+    }
+}
+
+#[test]
+fn a_hundred_mebibytes_written_to_a_loop_device_with_4096_byte_sectors() {
+    if !is_root("a loop device") || !has("losetup", "a loop device") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let backing = directory.path().join("backing");
+    std::fs::File::create(&backing).unwrap().set_len(128 << 20).unwrap();
+    let attach = command("losetup").args(["--sector-size", "4096", "--find", "--show"]).arg(&backing).output().unwrap();
+    if !attach.status.success() {
+        println!("skipped: no loop device with 4096-byte sectors: {}", text(&attach.stderr));
+        return;
+    }
+    let device = text(&attach.stdout).trim().to_owned();
+    let name = Path::new(&device).file_name().unwrap().to_str().unwrap().to_owned();
+    let written = |sample: &Json| {
+        let disk = sample["disk"].as_array().unwrap().iter().find(|disk| disk["device"] == name.as_str()).cloned();
+        disk.map(|disk| (number(&disk, "/write_bytes_total"), number(&disk, "/write_bytes_per_sec")))
+    };
+    let script = format!("sleep 0.3; {JOB} write {device} 100; sleep 0.3");
+    let (_, samples) = record("0.1", &["sh", "-c", &script]);
+    let detach = command("losetup").args(["--detach", &device]).status().unwrap();
+    assert!(detach.success());
+    let seen: Vec<(f64, f64)> = samples.iter().filter_map(written).collect();
+    let grown = seen.last().unwrap().0 - seen.first().unwrap().0;
+    assert_eq!(grown, 104_857_600.0);
+    let by_rate: f64 =
+        samples.iter().filter_map(|sample| Some(written(sample)?.1 * number(sample, "/elapsed_secs"))).sum();
+    assert!((by_rate - 104_857_600.0).abs() < 200.0, "{by_rate}");
+    let by_job = total(&samples, "/cpu/process_disk_write_bytes");
+    assert!((by_job / 104_857_600.0 - 1.0).abs() < 0.01, "the job's own account: {by_job}");
+}
+
+#[test]
+fn sixty_four_mebibytes_through_a_pair_of_interfaces() {
+    if !is_root("network namespaces") || !has("ip", "network namespaces") || !has("nsenter", "network namespaces") {
+        return;
+    }
+    let script = r#"
+        set -e
+        unshare --net sleep 30 & peer=$!
+        sleep 0.2
+        ip link add veth0 type veth peer name veth1 netns $peer
+        ip addr add 10.99.0.1/24 dev veth0; ip link set veth0 up
+        nsenter -t $peer -n ip addr add 10.99.0.2/24 dev veth1; nsenter -t $peer -n ip link set veth1 up
+        nsenter -t $peer -n "$1" receive 10.99.0.2:5001 & receiver=$!
+        sleep 0.3
+        "$2" -i 0.1 -o - -- sh -c "sleep 0.3; $1 send 10.99.0.2:5001 64; sleep 0.3"
+        wait $receiver; kill $peer
+    "#;
+    let output = command("unshare").args(["--net", "bash", "-c", script, "bash", JOB]).arg(tracker()).output().unwrap();
+    if text(&output.stderr).contains("Unknown device type") || text(&output.stderr).contains("not supported") {
+        println!("skipped: no veth interfaces: {}", text(&output.stderr));
+        return;
+    }
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let samples = samples(&output.stdout);
+    let interface = |sample: &Json| {
+        sample["network"].as_array().unwrap().iter().find(|one| one["interface"] == "veth0").cloned().unwrap()
+    };
+    let sent = number(&interface(samples.last().unwrap()), "/tx_bytes_total")
+        - number(&interface(&samples[0]), "/tx_bytes_total");
+    let payload = f64::from(64 << 20);
+    // Headers of Ethernet, IP and TCP come on top.
+    assert!((1.0..1.05).contains(&(sent / payload)), "{sent} of {payload}");
+    let by_rate: f64 = samples[1..]
+        .iter()
+        .map(|sample| number(&interface(sample), "/tx_bytes_per_sec") * number(sample, "/elapsed_secs"))
+        .sum();
+    assert!((by_rate / sent - 1.0).abs() < 0.001, "{by_rate} of {sent}");
+}
