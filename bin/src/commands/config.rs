@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use resource_tracker_core::Settings;
+use resource_tracker_core::config::is_secret;
 use resource_tracker_core::registry::Kind;
 use serde_json::{Map, Value as Json};
 
@@ -92,10 +93,9 @@ fn table(
         let path = format!("{name}.{key}");
         let origin = settings.origin(&path);
         let origin = origin.as_deref().unwrap_or("default");
-        let secret = ["token", "secret", "password", "credential"].iter().any(|word| key.contains(word));
         match value {
             Json::Null => line(format!("# {key} is not set"), origin)?,
-            _ if secret => line(format!("{key} = \"***\""), origin)?,
+            _ if is_secret(key) => line(format!("{key} = \"***\""), origin)?,
             Json::Object(members) => {
                 let members: Vec<String> =
                     members.iter().map(|(key, value)| format!("{} = {value}", toml_key(key))).collect();

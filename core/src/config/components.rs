@@ -8,6 +8,9 @@ use crate::registry::{ComponentType, Kind, Registry, nearest};
 use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
 
+/// Configurations with the names of their components.
+pub type Named<T> = Vec<(String, T)>;
+
 /// One component as it is configured.
 pub struct Component {
     /// Its name in the configuration; several sinks can be of one type.
@@ -117,7 +120,7 @@ impl Settings {
     ///
     /// # Errors
     /// Names the key, the value, its origin and what is allowed.
-    pub fn sources(&self) -> Result<Vec<(String, Box<dyn SourceConfig>)>, ConfigError> {
+    pub fn sources(&self) -> Result<Named<Box<dyn SourceConfig>>, ConfigError> {
         self.configurations(Kind::Source)
     }
 
@@ -125,11 +128,11 @@ impl Settings {
     ///
     /// # Errors
     /// Names the key, the value, its origin and what is allowed.
-    pub fn sinks(&self) -> Result<Vec<(String, Box<dyn SinkConfig>)>, ConfigError> {
+    pub fn sinks(&self) -> Result<Named<Box<dyn SinkConfig>>, ConfigError> {
         self.configurations(Kind::Sink)
     }
 
-    fn configurations<T: DeserializeOwned>(&self, kind: Kind) -> Result<Vec<(String, T)>, ConfigError> {
+    fn configurations<T: DeserializeOwned>(&self, kind: Kind) -> Result<Named<T>, ConfigError> {
         let components = self.components(kind)?.into_iter().filter(|component| component.state.on);
         components
             .map(|component| match component.parse::<T>(component.values.clone()) {
@@ -164,7 +167,7 @@ impl Settings {
                 let names: Vec<&str> = sources.iter().chain(&sinks).map(String::as_str).collect();
                 return Err(ConfigError {
                     key: origin.to_owned(),
-                    value: Some(name.into()),
+                    value: Some(format!("{name:?}")),
                     origin: None,
                     problem: suggestion("there is no such component", name, &names),
                 });

@@ -11,8 +11,8 @@ use super::Settings;
 pub struct ConfigError {
     /// The key, such as `sinks.archive.format`.
     pub key: String,
-    /// The value, if there is one.
-    pub value: Option<Json>,
+    /// The value as it would be written, if there is one; `***` for a secret.
+    pub value: Option<String>,
     /// Where it is from: a place in a file, a variable, a flag.
     pub origin: Option<String>,
     /// What is wrong, and what is allowed.
@@ -27,17 +27,15 @@ impl fmt::Display for ConfigError {
             write!(f, "{origin}: ")?;
         }
         f.write_str(&self.key)?;
-        match &self.value {
-            Some(_) if is_secret(&self.key) => write!(f, " = ***")?,
-            Some(value @ (Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_))) => write!(f, " = {value}")?,
-            _ => (),
+        if let Some(value) = &self.value {
+            write!(f, " = {value}")?;
         }
         write!(f, ": {}", self.problem)
     }
 }
 
 /// Whether the value of a key must not be shown.
-pub(crate) fn is_secret(key: &str) -> bool {
+pub fn is_secret(key: &str) -> bool {
     let name = key.rsplit('.').next().unwrap_or(key);
     ["token", "secret", "password", "credential"].iter().any(|word| name.contains(word))
 }
@@ -47,7 +45,16 @@ pub(super) type Parse<'a> = &'a dyn Fn(Map<String, Json>) -> serde_json::Result<
 
 impl Settings {
     pub(super) fn error(&self, key: &str, problem: impl Into<String>) -> ConfigError {
-        ConfigError { key: key.into(), value: self.value(key), origin: self.origin(key), problem: problem.into() }
+        ConfigError { key: key.into(), value: self.shown(key), origin: self.origin(key), problem: problem.into() }
+    }
+
+    /// The value of a key as it would be written; `None` for tables and lists.
+    fn shown(&self, key: &str) -> Option<String> {
+        match self.value(key)? {
+            Json::Array(_) | Json::Object(_) => None,
+            _ if is_secret(key) => Some("***".into()),
+            value => Some(value.to_string()),
+        }
     }
 
     /// The error for a table that could not be read: names the key that is to blame, found by reading each alone.

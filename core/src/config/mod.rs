@@ -15,8 +15,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
 pub use check::KnownTable;
-pub use components::{Component, State};
-pub use error::ConfigError;
+pub use components::{Component, Named, State};
+pub use error::{ConfigError, is_secret};
 use file::ConfigFile;
 pub use interval::Interval;
 
@@ -117,7 +117,7 @@ impl Settings {
             Some((key, value)) if !key.trim().is_empty() => Ok(self.set(origin, key.trim(), literal(value.trim()))),
             _ => Err(ConfigError {
                 key: origin.to_owned(),
-                value: Some(assignment.into()),
+                value: Some(format!("{assignment:?}")),
                 origin: None,
                 problem: "must be KEY=VALUE, such as sinks.archive.path=run.jsonl".into(),
             }),

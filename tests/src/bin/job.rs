@@ -84,7 +84,8 @@ fn dead_fuse(directory: &str) -> anyhow::Result<()> {
     let options = std::ffi::CStr::from_bytes_with_nul(options.as_bytes())?;
     rustix::mount::mount("dead", directory, "fuse.dead", rustix::mount::MountFlags::empty(), Some(options))?;
     let mut request = vec![0u8; 1 << 16];
-    device.read(&mut request)?;
+    let greeting = device.read(&mut request)?;
+    anyhow::ensure!(greeting >= 40, "the kernel's greeting is cut");
     // The answer to FUSE_INIT: length, no error, the request's number; then version 7.31 and 56 bytes of limits.
     let mut answer = vec![0u8; 16 + 64];
     answer[..4].copy_from_slice(&80u32.to_ne_bytes());
@@ -94,10 +95,9 @@ fn dead_fuse(directory: &str) -> anyhow::Result<()> {
     device.write_all(&answer)?;
     println!("ready");
     std::io::stdout().flush()?;
-    loop {
-        // Requests are taken and never answered.
-        device.read(&mut request)?;
-    }
+    // Requests are taken and never answered.
+    while device.read(&mut request)? > 0 {}
+    Ok(())
 }
 
 /// Sends `mib` MiB over TCP.
