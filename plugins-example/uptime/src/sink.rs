@@ -1,0 +1,38 @@
+//! A sink: says at the end how much the command used in total.
+
+use resource_tracker_core::metrics::ProcessMetrics;
+use resource_tracker_core::{Outcome, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Its configuration: the table `[sinks.total]`.
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+struct TotalConfig {}
+
+#[typetag::deserialize(name = "total")]
+impl SinkConfig for TotalConfig {
+    fn build(&self, _: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
+        Ok(Box::new(Total { cpu_secs: 0.0 }))
+    }
+}
+
+register_sink!(SinkEntry::new::<TotalConfig>("total", "CPU time of the command, at the end"));
+
+struct Total {
+    cpu_secs: f64,
+}
+
+impl Sink for Total {
+    fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
+        if let Some(process) = sample.get::<ProcessMetrics>() {
+            self.cpu_secs += process.process_utime_secs.unwrap_or(0.0) + process.process_stime_secs.unwrap_or(0.0);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &Outcome) -> anyhow::Result<()> {
+        eprintln!("the command used {:.2} s of CPU time", self.cpu_secs);
+        Ok(())
+    }
+}
