@@ -107,7 +107,7 @@ impl Registry {
     /// All section types, by name.
     pub fn sections() -> Vec<&'static SectionEntry> {
         let mut entries: Vec<&SectionEntry> = inventory::iter::<SectionEntry>().collect();
-        entries.sort_by_key(|entry| entry.name);
+        entries.sort_by_key(|entry| (entry.name, (entry.type_name)()));
         entries
     }
 }

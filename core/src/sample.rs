@@ -143,6 +143,8 @@ impl Sample {
 /// A section type that is linked in: its name and schema, for `schema`, docs and sinks that need metric names.
 pub struct SectionEntry {
     pub(crate) name: &'static str,
+    /// Orders the types of one section, which are linked in no particular order.
+    pub(crate) type_name: fn() -> &'static str,
     pub(crate) schema: fn(&mut SchemaGenerator) -> Schema,
     pub(crate) write_default: Option<fn(&mut Sections)>,
 }
@@ -152,7 +154,12 @@ inventory::collect!(SectionEntry);
 impl SectionEntry {
     /// Describes section `T`; for use in [`register_section!`](crate::register_section).
     pub const fn new<T: Section>() -> Self {
-        Self { name: T::NAME, schema: |generator| generator.subschema_for::<T>(), write_default: None }
+        Self {
+            name: T::NAME,
+            type_name: std::any::type_name::<T>,
+            schema: |generator| generator.subschema_for::<T>(),
+            write_default: None,
+        }
     }
 
     /// The same for a section that is in every sample: its default where no source wrote one (`gpu` is `[]` on a
