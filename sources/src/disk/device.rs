@@ -13,7 +13,7 @@ pub(super) struct Identity {
     pub(super) vendor: Option<String>,
     pub(super) serial: Option<String>,
     pub(super) device_type: Option<DiskType>,
-    pub(super) capacity_bytes: u64,
+    pub(super) capacity_bytes: Option<u64>,
     pub(super) slaves: Vec<String>,
     pub(super) mounts: Vec<DiskMountMetrics>,
 }
@@ -22,7 +22,10 @@ impl Identity {
     /// Reads what is known of the device; `None` when it has no capacity (an unused loop device, an empty drive).
     pub(super) fn read(directory: &Path, name: &str) -> Option<Self> {
         let text = |path: &str| attribute(&directory.join(path));
-        let sectors: u64 = text("size")?.parse().ok().filter(|size| *size > 0)?;
+        let sectors: Option<u64> = text("size").and_then(|size| size.parse().ok());
+        if sectors == Some(0) {
+            return None;
+        }
         let device_type = match text("queue/rotational").as_deref() {
             _ if name.starts_with("nvme") => Some(DiskType::Nvme),
             Some("0") => Some(DiskType::Ssd),
@@ -40,7 +43,7 @@ impl Identity {
                 .or_else(|| text("wwid"))
                 .or_else(|| text("device/wwid")),
             device_type,
-            capacity_bytes: sectors.saturating_mul(SECTOR),
+            capacity_bytes: sectors.map(|sectors| sectors.saturating_mul(SECTOR)),
             slaves,
             mounts: Vec::new(),
         })
@@ -76,7 +79,7 @@ mod tests {
             (identity.model.as_deref(), identity.serial.as_deref()),
             (Some("Samsung SSD 990 PRO"), Some("eui.0025"))
         );
-        assert_eq!((identity.device_type, identity.capacity_bytes), (Some(DiskType::Nvme), 1 << 20));
+        assert_eq!((identity.device_type, identity.capacity_bytes), (Some(DiskType::Nvme), Some(1 << 20)));
         assert_eq!(identity.slaves, ["cciss/c0d0"]);
         std::fs::write(directory.path().join("size"), "0\n")?;
         assert_eq!(Identity::read(directory.path(), "loop7"), None);

@@ -111,7 +111,7 @@ fn set_identity(disk: &mut DiskMetrics, name: &str, identity: &Identity) {
     assign(&mut disk.vendor, &identity.vendor);
     assign(&mut disk.serial, &identity.serial);
     disk.device_type = identity.device_type;
-    disk.capacity_bytes = Some(identity.capacity_bytes);
+    disk.capacity_bytes = identity.capacity_bytes;
     assign(&mut disk.slaves, &identity.slaves);
     assign(&mut disk.mounts, &identity.mounts);
 }
