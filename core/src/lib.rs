@@ -32,11 +32,8 @@ pub use sink::{Sink, SinkConfig, SinkContext, SinkEntry};
 pub use source::{Host, Schedule, Source, SourceConfig, SourceEntry, Tick, Tracked};
 pub use tracker::Tracker;
 
-/// What the registration macros and derives of a component need; `use resource_tracker_core::reexport::*` is not
-/// meant for people.
+/// What the registration macros expand to; not meant for people.
+#[doc(hidden)]
 pub mod reexport {
     pub use inventory;
-    pub use schemars;
-    pub use serde;
-    pub use typetag;
 }
