@@ -21,6 +21,7 @@ pub mod sample;
 mod schema;
 pub mod sink;
 pub mod source;
+mod tracked;
 pub mod tracker;
 
 pub use config::{ConfigError, Settings};
@@ -29,7 +30,8 @@ pub use job::{Job, Outcome, Run};
 pub use sample::{Sample, Section, SectionEntry, Sections};
 pub use schema::sample_schema;
 pub use sink::{Sink, SinkConfig, SinkContext, SinkEntry};
-pub use source::{Host, Schedule, Source, SourceConfig, SourceEntry, Tick, Tracked};
+pub use source::{Host, Schedule, Source, SourceConfig, SourceEntry, Tick};
+pub use tracked::{JobCgroup, Ledger, Reaped, Tracked, Usage};
 pub use tracker::Tracker;
 
 /// What the registration macros expand to; not meant for people.

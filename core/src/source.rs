@@ -9,9 +9,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::sample::Sections;
+use crate::tracked::Tracked;
 
 /// One moment at which the sources are read.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Tick {
     /// 0 for the baseline, whose sections are thrown away: it only primes the counters that deltas are taken from.
     pub number: u64,
@@ -21,15 +22,6 @@ pub struct Tick {
     pub elapsed: Duration,
     /// The process tree that is tracked, if one is.
     pub tracked: Option<Tracked>,
-}
-
-/// The root of the process tree that is tracked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tracked {
-    /// Its process id.
-    pub pid: i32,
-    /// Whether the tracker started it. What it used before the baseline then belongs to the run as well.
-    pub spawned: bool,
 }
 
 /// The machine that is read.

@@ -1,13 +1,11 @@
 //! CPU time of the machine: `/proc/stat`, `/proc/loadavg` and the number of processes.
 
-use std::fs::File;
-
 use resource_tracker_core::metrics::CpuMetrics;
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
-use rustix::fs::{OFlags, RawDir, SeekFrom};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::pids::Pids;
 use crate::procfile::{ProcFile, percent, rate};
 use crate::scan::{decimal, lines, number, numbers, words};
 
@@ -22,7 +20,7 @@ impl SourceConfig for CpuConfig {
         Ok(Some(Box::new(Cpu {
             stat: ProcFile::open(host.procfs.join("stat"))?,
             loadavg: ProcFile::open_if_present(host.procfs.join("loadavg")),
-            processes: ProcessCounter::open(host)?,
+            processes: Pids::open(&host.procfs)?,
             before: None,
             now: Stat::default(),
         })))
@@ -36,7 +34,7 @@ register_source!(
 struct Cpu {
     stat: ProcFile,
     loadavg: Option<ProcFile>,
-    processes: ProcessCounter,
+    processes: Pids,
     before: Option<Stat>,
     now: Stat,
 }
@@ -51,7 +49,8 @@ impl Source for Cpu {
         fill(cpu, before, &self.now, secs);
         std::mem::swap(before, &mut self.now);
 
-        cpu.process_count = self.processes.count()?;
+        cpu.process_count = 0;
+        self.processes.for_each(|_| cpu.process_count += 1)?;
         let load = match self.loadavg.as_mut().map(ProcFile::read) {
             Some(Ok(text)) => parse_loadavg(text),
             _ => [None; 3],
@@ -174,30 +173,6 @@ impl Stat {
 fn parse_loadavg(text: &[u8]) -> [Option<f64>; 3] {
     let mut values = words(text).map(decimal);
     std::array::from_fn(|_| values.next().flatten())
-}
-
-/// Counts the numeric directories of procfs, by way of one directory handle and one buffer.
-struct ProcessCounter {
-    directory: File,
-    buffer: Vec<u8>,
-}
-
-impl ProcessCounter {
-    fn open(host: &Host) -> anyhow::Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::open(&host.procfs, flags, rustix::fs::Mode::empty())?;
-        Ok(Self { directory: directory.into(), buffer: Vec::with_capacity(32 * 1024) })
-    }
-
-    fn count(&mut self) -> anyhow::Result<u32> {
-        rustix::fs::seek(&self.directory, SeekFrom::Start(0))?;
-        let mut entries = RawDir::new(&self.directory, self.buffer.spare_capacity_mut());
-        let mut count = 0;
-        while let Some(entry) = entries.next() {
-            count += u32::from(number(entry?.file_name().to_bytes()).is_some());
-        }
-        Ok(count)
-    }
 }
 
 #[cfg(test)]

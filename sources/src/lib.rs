@@ -5,6 +5,7 @@ mod cpu;
 mod disk;
 mod memory;
 mod network;
+mod pids;
 mod pressure;
 mod process;
 mod procfile;

@@ -40,7 +40,7 @@ impl ProcFile {
 }
 
 /// Reads a whole file of procfs from its beginning into `buffer`, which grows as needed. Says how long it is.
-fn read_at(file: &File, buffer: &mut Vec<u8>) -> io::Result<usize> {
+pub(crate) fn read_at(file: &File, buffer: &mut Vec<u8>) -> io::Result<usize> {
     let mut length = 0;
     loop {
         if buffer.len() - length < PAGE {

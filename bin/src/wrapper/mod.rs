@@ -2,6 +2,7 @@
 
 mod spawn;
 mod supervise;
+mod wait;
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use resource_tracker_core::{Outcome, Tracker};
 use crate::inherited::Inherited;
 use crate::signals::{Signals, for_wrapper};
 use spawn::Spawned;
-use supervise::Ending;
+use wait::Ending;
 
 /// How long the end of the command waits for the last sample, if a source hangs.
 const LAST_SAMPLE: Duration = Duration::from_secs(2);
@@ -35,18 +36,17 @@ pub(crate) fn run(
         Spawned::Failed(code) => return Ok(code),
     };
     tracker.run_mut().pid = Some(child.as_raw_nonzero().get());
+    let ledger = tracker.ledger();
     let running = tracker.start();
     if let Err(error) = &running {
         log::warn!("no thread to sample with ({error}); the command runs unrecorded");
     }
-    let ending = supervise::until_exit(child, &signals);
-    // The command is a zombie now, so that its last figures can still be read.
+    let ending = supervise::until_exit(child, &signals, &ledger);
     if let Ok(running) = &running
         && !running.take_last_sample(LAST_SAMPLE)
     {
         log::warn!("the last sample could not be taken");
     }
-    supervise::reap(child);
     let outcome = match ending {
         Ending::Exited(code) => Outcome { exit_code: Some(code), signal: None },
         Ending::Killed(signal) => Outcome { exit_code: None, signal: Some(signal) },

@@ -1,34 +1,29 @@
-//! From the command's start to its end: passes signals on and reaps orphans.
+//! From the command's start to its end: passes signals on, reaps orphans, and keeps account of what they used.
 
-use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, waitid, waitpid};
+use resource_tracker_core::Ledger;
+use rustix::process::Pid;
 
+use super::wait::{self, Ended, Ending};
 use crate::signals::{Arrived, Signals};
 
-/// How the command ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
-    Exited(i32),
-    Killed(i32),
-}
-
-impl Ending {
-    fn new(exit_status: Option<i32>, terminating_signal: Option<i32>) -> Option<Self> {
-        exit_status.map(Self::Exited).or(terminating_signal.map(Self::Killed))
-    }
-}
-
-/// Waits until the command has ended, and leaves it unreaped, so that its last figures can be read.
-pub(super) fn until_exit(child: Pid, signals: &Signals) -> Ending {
+/// Waits until the command has ended, and reaps it.
+pub(super) fn until_exit(child: Pid, signals: &Signals, ledger: &Ledger) -> Ending {
     loop {
-        match signals.next() {
-            Ok(arrived) if arrived.number == nix::libc::SIGCHLD => {
-                if let Some(ending) = look(child, WaitIdOptions::NOHANG).or_else(|| reap_orphans(child)) {
-                    return ending;
-                }
+        let ended = match signals.next() {
+            Ok(arrived) if arrived.number == nix::libc::SIGCHLD => reap(child, ledger),
+            Ok(arrived) => {
+                pass_on(child, arrived);
+                None
             }
-            Ok(arrived) => pass_on(child, arrived),
             // Without signals, what is left is to wait for the command itself.
-            Err(_) => return look(child, WaitIdOptions::empty()).unwrap_or(Ending::Exited(0)),
+            Err(_) => match wait::one(child) {
+                Some(ended) => Some(ended),
+                None => return Ending::Exited(0),
+            },
+        };
+        if let Some(ended) = ended {
+            ledger.root(ended.usage);
+            return ended.ending;
         }
     }
 }
@@ -42,33 +37,15 @@ fn pass_on(child: Pid, arrived: Arrived) {
     }
 }
 
-/// How the command ended, if it has.
-fn look(child: Pid, wait: WaitIdOptions) -> Option<Ending> {
-    loop {
-        match waitid(WaitId::Pid(child), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | wait) {
-            Err(rustix::io::Errno::INTR) => (),
-            Ok(Some(status)) => return Ending::new(status.exit_status(), status.terminating_signal()),
-            _ => return None,
+/// Reaps every child that has ended. The command itself is the one that is answered for.
+fn reap(child: Pid, ledger: &Ledger) -> Option<Ended> {
+    let mut command = None;
+    while let Some(ended) = wait::any() {
+        if ended.pid == child.as_raw_nonzero().get() {
+            command = Some(ended);
+        } else {
+            ledger.orphan(ended.usage);
         }
     }
-}
-
-/// Reaps every child that has ended. The command can be among them, when it ended only just now.
-fn reap_orphans(child: Pid) -> Option<Ending> {
-    loop {
-        match waitpid(None, WaitOptions::NOHANG) {
-            Err(rustix::io::Errno::INTR) => (),
-            Ok(Some((pid, status))) if pid == child => {
-                return Ending::new(status.exit_status(), status.terminating_signal());
-            }
-            Ok(Some(_)) => (),
-            _ => return None,
-        }
-    }
-}
-
-/// Takes the ended command out of the process table.
-pub(super) fn reap(child: Pid) {
-    // It has ended, so this neither waits nor fails, unless it was reaped with the orphans.
-    let _ = waitpid(Some(child), WaitOptions::NOHANG);
+    command
 }

@@ -19,7 +19,7 @@ pub use gpu::{GpuMetrics, Gpus};
 pub use memory::MemoryMetrics;
 pub use network::{NetworkMetrics, Networks};
 pub use pressure::{PressureMetrics, ResourcePressure, Stall};
-pub use process::ProcessMetrics;
+pub use process::{ProcessAccounting, ProcessMetrics};
 
 /// A section that is a list of `$item`, which its sources fill in place.
 macro_rules! list_section {

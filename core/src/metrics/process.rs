@@ -7,21 +7,29 @@ use crate::sample::Section;
 /// tracked or the process was never seen; they are 0 once it has ended.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct ProcessMetrics {
-    /// Cores that the tree used. `/proc/PID/stat`, `utime` + `stime`, with `cutime` + `cstime` for what has ended
+    /// How CPU time was counted.
+    #[schemars(extend("kind" = "info"))]
+    pub process_accounting: Option<ProcessAccounting>,
+    /// Cores that the tree used. The process CPU-time clock of each, `cutime` + `cstime` of `/proc/PID/stat` and `wait4`
+    /// for what has ended
     #[schemars(extend("unit" = "cores", "kind" = "gauge"))]
     pub process_cores_used: Option<f64>,
     /// Descendants that exist, without the root. `/proc/PID/stat`, `ppid`
     #[schemars(extend("unit" = "processes", "kind" = "gauge"))]
     pub process_child_count: Option<u32>,
-    /// CPU time of the tree in user mode. `/proc/PID/stat`, `utime` + `cutime`
+    /// CPU time of the tree in user mode. As `process_cores_used`, divided by `utime` and `stime`
     #[schemars(extend("unit" = "seconds", "kind" = "delta"))]
     pub process_utime_secs: Option<f64>,
-    /// CPU time of the tree in the kernel. `/proc/PID/stat`, `stime` + `cstime`
+    /// CPU time of the tree in the kernel. As `process_utime_secs`
     #[schemars(extend("unit" = "seconds", "kind" = "delta"))]
     pub process_stime_secs: Option<f64>,
     /// Resident memory of the tree; pages that processes share count in each. `/proc/PID/stat`, `rss`
     #[schemars(extend("unit" = "MiB", "kind" = "gauge"))]
     pub process_rss_mib: Option<f64>,
+    /// The most memory so far that the tree had resident at a tick, or that one process of it ever had; so a peak
+    /// between two ticks is not missed. `/proc/PID/status`, `VmHWM`; for what has ended `ru_maxrss` of `wait4`
+    #[schemars(extend("unit" = "MiB", "kind" = "gauge"))]
+    pub process_peak_rss_mib: Option<f64>,
     /// Resident memory of the tree, where a page that N processes share counts 1/N. Reading it costs the job, so it is
     /// read rarely enough to stay within its budget. `/proc/PID/smaps_rollup`, `Pss`
     #[schemars(extend("unit" = "MiB", "kind" = "gauge"))]
@@ -41,12 +49,24 @@ pub struct ProcessMetrics {
     /// Page faults of the tree that needed a disk. `/proc/PID/stat`, `majflt` + `cmajflt`
     #[schemars(extend("unit" = "faults", "kind" = "delta"))]
     pub process_major_faults: Option<u64>,
-    /// Times that a thread of the tree gave up its CPU to wait. `/proc/PID/task/TID/status`
+    /// Times that a thread of the tree gave up its CPU to wait. `/proc/PID/task/TID/status`, of at most 500 threads a second
     #[schemars(extend("unit" = "switches", "kind" = "delta"))]
     pub process_voluntary_context_switches: Option<u64>,
-    /// Times that a thread of the tree was taken off its CPU. `/proc/PID/task/TID/status`
+    /// Times that a thread of the tree was taken off its CPU. `/proc/PID/task/TID/status`, of at most 500 threads a second
     #[schemars(extend("unit" = "switches", "kind" = "delta"))]
     pub process_involuntary_context_switches: Option<u64>,
+}
+
+/// How the CPU time of the tree was counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ProcessAccounting {
+    /// From every process while it lives, and from its parent or the tracker, who waited for it, when it has ended.
+    Exact,
+    /// From a cgroup that the tracker made for the job: what nobody waited for is in it as well.
+    Cgroup,
+    /// As `exact`, but there are processes for which nobody waits; what those used after they were last seen is missing.
+    Sampled,
 }
 
 impl Section for ProcessMetrics {

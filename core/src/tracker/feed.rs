@@ -70,7 +70,7 @@ impl Feed {
     }
 
     /// What belongs into the sample of this tick. Never waits for a source that blocks.
-    pub(crate) fn read(&mut self, tick: Tick) -> Option<Arc<Sections>> {
+    pub(crate) fn read(&mut self, tick: &Tick) -> Option<Arc<Sections>> {
         if self.done {
             return None;
         }
@@ -83,13 +83,13 @@ impl Feed {
             Place::Here(_) if !due => return self.last.clone(),
             Place::Here(reader) => {
                 self.last_read = Some(tick.at);
-                reader.read(tick)
+                reader.read(tick.clone())
             }
             Place::Apart(background) => {
                 let busy = background.busy_for(tick.at);
                 if due && busy.is_none() {
                     self.last_read = Some(tick.at);
-                    background.ask(tick);
+                    background.ask(tick.clone());
                 }
                 let silent = busy.is_some_and(|time| time > self.stale_after);
                 if silent && !self.silent {

@@ -16,7 +16,8 @@ use crate::pool::Pool;
 use crate::registry::Registry;
 use crate::sample::{Sample, Sections};
 use crate::sink::{Sink, SinkConfig, SinkContext};
-use crate::source::{Host, SourceConfig, Tick, Tracked};
+use crate::source::{Host, SourceConfig, Tick};
+use crate::tracked::{JobCgroup, Ledger, Tracked};
 use feed::Feed;
 use outlet::Outlet;
 
@@ -27,6 +28,8 @@ pub struct Tracker {
     sources: Vec<(String, Box<dyn SourceConfig>)>,
     sinks: Vec<(String, Box<dyn Sink>, Duration)>,
     when_closed: Option<WhenClosed>,
+    ledger: Ledger,
+    cgroup: Option<Arc<JobCgroup>>,
 }
 
 type WhenClosed = Arc<dyn Fn() + Send + Sync>;
@@ -35,7 +38,15 @@ impl Tracker {
     /// A tracker for `run`, without sources and sinks. When the run has a command, its process is taken to be a child
     /// of this program: what it used since it was born counts.
     pub fn new(run: Run) -> Self {
-        Self { run, host: Host::default(), sources: Vec::new(), sinks: Vec::new(), when_closed: None }
+        Self {
+            run,
+            host: Host::default(),
+            sources: Vec::new(),
+            sinks: Vec::new(),
+            when_closed: None,
+            ledger: Ledger::default(),
+            cgroup: None,
+        }
     }
 
     /// Reads another procfs and sysfs than this machine's own.
@@ -72,6 +83,16 @@ impl Tracker {
         self
     }
 
+    /// Where to write down what the command used when it has ended, and orphans of it that were waited for.
+    pub fn ledger(&self) -> Ledger {
+        self.ledger.clone()
+    }
+
+    /// The command was started in a cgroup that holds nothing else.
+    pub fn set_cgroup(&mut self, cgroup: JobCgroup) {
+        self.cgroup = Some(Arc::new(cgroup));
+    }
+
     /// The facts of the run, which may still be completed (the command's process id is known once it runs).
     pub fn run_mut(&mut self) -> &mut Run {
         &mut self.run
@@ -98,6 +119,8 @@ impl Tracker {
             outlets: Arc::clone(&outlets),
             pool: Pool::new(),
             run: Arc::clone(&run),
+            ledger: self.ledger,
+            cgroup: self.cgroup,
             previous: Instant::now(),
             number: 0,
         };
@@ -137,6 +160,8 @@ struct Sampler {
     outlets: Arc<Mutex<Vec<Outlet>>>,
     pool: Pool<Sample>,
     run: Arc<Run>,
+    ledger: Ledger,
+    cgroup: Option<Arc<JobCgroup>>,
     previous: Instant,
     number: u64,
 }
@@ -169,7 +194,10 @@ impl Sampler {
 
     fn tick(&self, at: Instant) -> Tick {
         let spawned = !self.run.command.is_empty();
-        let tracked = self.run.pid.map(|pid| Tracked { pid, spawned });
+        let tracked = self.run.pid.map(|pid| {
+            let cgroup = self.cgroup.as_ref().map(Arc::clone);
+            Tracked { pid, spawned, reaped: self.ledger.reaped(), cgroup }
+        });
         Tick { number: self.number, at, elapsed: Duration::ZERO, tracked }
     }
 
@@ -177,7 +205,7 @@ impl Sampler {
         let tick = self.tick(at);
         self.previous = at;
         for feed in &mut self.feeds {
-            feed.read(tick);
+            feed.read(&tick);
         }
     }
 
@@ -191,7 +219,7 @@ impl Sampler {
             sample.timestamp = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             sample.elapsed = elapsed;
             sample.parts.clear();
-            sample.parts.extend(feeds.iter_mut().filter_map(|feed| feed.read(tick)));
+            sample.parts.extend(feeds.iter_mut().filter_map(|feed| feed.read(&tick)));
             for (name, sections) in defaults {
                 if !sample.sections().any(|(other, _)| other == *name) {
                     sample.parts.push(Arc::clone(sections));

@@ -1,18 +1,28 @@
 //! The process tree that is tracked: CPU time, memory, storage and switches of the root and its descendants.
 
 mod account;
+mod clock;
+mod files;
+mod group;
+mod member;
+mod newcomers;
 mod pss;
 mod stat;
+mod status;
 mod tree;
 
-use resource_tracker_core::metrics::ProcessMetrics;
+use resource_tracker_core::metrics::{ProcessAccounting, ProcessMetrics};
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use account::{Account, Totals};
+use account::{Account, Accounting, Totals};
+use group::Group;
+use member::Member;
 use pss::PssReader;
-use tree::{Member, Tree};
+use tree::Tree;
+
+use crate::procfile::attribute;
 
 /// CPU time, memory, storage and context switches of the process tree that is tracked.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
@@ -34,9 +44,12 @@ impl Default for ProcessConfig {
 impl SourceConfig for ProcessConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         Ok(Some(Box::new(Process {
-            tree: Tree::new(host),
-            account: Account::default(),
+            tree: Tree::new(host)?,
+            account: Account::new(),
+            group: None,
             pss: PssReader::new(host, self.pss_budget_pct / 100.0),
+            peak_rss: 0,
+            cpus: attribute(&host.sysfs.join("devices/system/cpu/present")).and_then(|list| cpus_in(&list)),
         })))
     }
 }
@@ -50,25 +63,51 @@ register_source!(
 struct Process {
     tree: Tree,
     account: Account,
+    group: Option<Group>,
     pss: PssReader,
+    /// CPUs that there are, or can be while it runs.
+    cpus: Option<u64>,
+    /// The most memory that the tree or one process of it had resident, in bytes.
+    peak_rss: u64,
 }
 
 impl Source for Process {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         let metrics: &mut ProcessMetrics = out.section();
         *metrics = ProcessMetrics::default();
-        let Some(tracked) = tick.tracked else { return Ok(()) };
-        self.tree.walk(tracked)?;
-        if !self.tree.was_seen() {
+        let Some(tracked) = &tick.tracked else { return Ok(()) };
+        self.tree.walk(tracked, tick)?;
+        if !self.tree.was_seen() && !tracked.reaped.root {
             return Ok(());
         }
-        let members = self.tree.members();
+        // Last, so that it is never behind the processes in it.
+        let group = self.group.get_or_insert_with(|| tracked.cgroup.as_deref().map(Group::open).unwrap_or_default());
+        let group = group.read();
+        let (members, gone) = (self.tree.members(), self.tree.gone());
         // A command's first interval begins with its birth, not with the baseline.
-        let used = match tick.number {
-            0 if tracked.spawned => Totals::default(),
-            _ => self.account.advance(members, tracked.spawned),
+        let (used, accounting) = match tick.number {
+            0 if tracked.spawned => return Ok(()),
+            _ => {
+                let possible = self.cpus.map_or(u64::MAX, |cpus| tick.elapsed.as_nanos() as u64 * cpus);
+                self.account.advance(members, gone, &tracked.reaped, group, tracked.spawned, possible)
+            }
         };
-        fill(metrics, members, &used, tick.elapsed.as_secs_f64());
+        let found = self.tree.found();
+        let rss = resident(members);
+        self.peak_rss = self.peak_rss.max(rss).max(found.peak_rss).max(tracked.reaped.usage.max_rss);
+        fill_usage(metrics, &used, tick.elapsed.as_secs_f64(), self.cpus);
+        fill_members(metrics, members);
+        let is_sampled =
+            accounting == Accounting::Sampled || (accounting == Accounting::Exact && found.ignores_children);
+        metrics.process_accounting = Some(match accounting {
+            Accounting::Cgroup => ProcessAccounting::Cgroup,
+            _ if is_sampled => ProcessAccounting::Sampled,
+            _ => ProcessAccounting::Exact,
+        });
+        metrics.process_rss_mib = Some(mib(rss));
+        metrics.process_peak_rss_mib = Some(mib(self.peak_rss));
+        metrics.process_voluntary_context_switches = Some(found.switches.voluntary);
+        metrics.process_involuntary_context_switches = Some(found.switches.involuntary);
         let pss = self.pss.read(members, tick.at);
         metrics.process_pss_mib = pss.map(|pss| pss.kib as f64 / 1024.0);
         metrics.process_pss_age_secs = pss.map(|pss| pss.age.as_secs_f64());
@@ -76,22 +115,54 @@ impl Source for Process {
     }
 }
 
-fn fill(metrics: &mut ProcessMetrics, members: &[Member], used: &Totals, secs: f64) {
-    let hertz = rustix::param::clock_ticks_per_second() as f64;
-    let page = rustix::param::page_size() as f64;
-    let (utime, stime) = (used.utime as f64 / hertz, used.stime as f64 / hertz);
-    let alive = members.iter().filter(|member| !member.stat.is_dead());
-    let rss_pages: u64 = alive.clone().map(|member| member.stat.rss).sum();
-    let has_io = members.is_empty() || members.iter().any(|member| member.io.is_some());
-    metrics.process_cores_used = Some(if secs > 0.0 { (utime + stime) / secs } else { 0.0 });
-    metrics.process_child_count = Some(alive.clone().filter(|member| !member.is_root).count() as u32);
-    metrics.process_utime_secs = Some(utime);
-    metrics.process_stime_secs = Some(stime);
-    metrics.process_rss_mib = Some(rss_pages as f64 * page / (1 << 20) as f64);
-    metrics.process_disk_read_bytes = has_io.then_some(used.read_bytes);
-    metrics.process_disk_write_bytes = has_io.then_some(used.write_bytes);
-    metrics.process_thread_count = Some(alive.map(|member| member.stat.threads).sum::<u64>() as u32);
+fn fill_usage(metrics: &mut ProcessMetrics, used: &Totals, secs: f64, cpus: Option<u64>) {
+    let seconds = |nanos: u64| nanos as f64 / 1e9;
+    let cores = if secs > 0.0 { seconds(used.cpu) / secs } else { 0.0 };
+    // The last interval can be shorter than the time that was left to count in it.
+    metrics.process_cores_used = Some(cpus.map_or(cores, |cpus| cores.min(cpus as f64)));
+    metrics.process_utime_secs = Some(seconds(used.user));
+    metrics.process_stime_secs = Some(seconds(used.cpu - used.user));
+    metrics.process_disk_read_bytes = Some(used.read_bytes);
+    metrics.process_disk_write_bytes = Some(used.write_bytes);
     metrics.process_major_faults = Some(used.major_faults);
-    metrics.process_voluntary_context_switches = Some(used.voluntary_switches);
-    metrics.process_involuntary_context_switches = Some(used.involuntary_switches);
+}
+
+fn fill_members(metrics: &mut ProcessMetrics, members: &[Member]) {
+    let alive = || members.iter().filter(|member| !member.stat.is_dead());
+    metrics.process_child_count = Some(alive().filter(|member| !member.is_root).count() as u32);
+    metrics.process_thread_count = Some(alive().map(|member| member.stat.threads).sum::<u64>() as u32);
+    // Without the permission to trace a process, its I/O cannot be read.
+    if !members.is_empty() && members.iter().all(|member| member.io.is_none()) {
+        metrics.process_disk_read_bytes = None;
+        metrics.process_disk_write_bytes = None;
+    }
+}
+
+/// How many CPUs a list such as `0-3,8` has.
+fn cpus_in(list: &str) -> Option<u64> {
+    let size = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        last.trim().parse::<u64>().ok()?.checked_sub(first.trim().parse().ok()?)?.checked_add(1)
+    };
+    list.split(',').map(size).try_fold(0u64, |sum, count| sum.checked_add(count?))
+}
+
+fn resident(members: &[Member]) -> u64 {
+    let pages: u64 = members.iter().filter(|member| !member.stat.is_dead()).map(|member| member.stat.rss).sum();
+    pages.saturating_mul(rustix::param::page_size() as u64)
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / (1 << 20) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cpus() {
+        assert_eq!([cpus_in("0"), cpus_in("0-3"), cpus_in("0-3,8,10-11")], [Some(1), Some(4), Some(7)]);
+        assert_eq!([cpus_in(""), cpus_in("3-0"), cpus_in("x")], [None; 3]);
+    }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use resource_tracker_core::Host;
 use resource_tracker_core::background::Background;
 
-use super::tree::Member;
+use super::member::Member;
 use crate::procfile::read_into;
 use crate::scan::value_of;
 

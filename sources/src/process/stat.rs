@@ -1,8 +1,5 @@
-//! What procfs says of one process.
+//! What `/proc/PID/stat` and `/proc/PID/io` say of one process.
 
-use std::path::Path;
-
-use crate::procfile::read_into;
 use crate::scan::{number, value_of, words};
 
 /// The fields of `/proc/PID/stat` that are used. Times are in clock ticks, `rss` in pages.
@@ -54,6 +51,15 @@ impl Stat {
         })
     }
 
+    pub(super) fn identity(&self) -> (i32, u64) {
+        (self.pid, self.start_time)
+    }
+
+    /// CPU time of the children that it has waited for, in ticks.
+    pub(super) fn children_time(&self) -> u64 {
+        self.children_utime.saturating_add(self.children_stime)
+    }
+
     /// Whether it has ended and only waits for its parent to take notice.
     pub(super) fn is_dead(&self) -> bool {
         matches!(self.state, b'Z' | b'X' | b'x')
@@ -73,40 +79,9 @@ pub(super) struct Io {
 }
 
 impl Io {
-    /// `/proc/PID/io`; `None` without the permission to trace the process.
-    pub(super) fn read(process: &Path, buffer: &mut Vec<u8>) -> Option<Self> {
-        Self::parse(read_into(&process.join("io"), buffer).ok()?)
-    }
-
-    fn parse(text: &[u8]) -> Option<Self> {
+    /// `/proc/PID/io`, which can be read with the permission to trace the process.
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
         Some(Self { read_bytes: value_of(text, "read_bytes")?, write_bytes: value_of(text, "write_bytes")? })
-    }
-}
-
-/// Times that the threads of a process gave up their CPU, and were taken off it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Switches {
-    pub(super) voluntary: u64,
-    pub(super) involuntary: u64,
-}
-
-impl Switches {
-    /// The sum over `/proc/PID/task/*/status`: the process's own `status` counts its first thread only.
-    pub(super) fn read(process: &Path, threads: u64, buffer: &mut Vec<u8>) -> Self {
-        if threads == 1 {
-            return Self::of_task(process, buffer).unwrap_or_default();
-        }
-        let tasks = std::fs::read_dir(process.join("task")).into_iter().flatten().flatten();
-        tasks.filter_map(|task| Self::of_task(&task.path(), buffer)).fold(Self::default(), |sum, task| Self {
-            voluntary: sum.voluntary + task.voluntary,
-            involuntary: sum.involuntary + task.involuntary,
-        })
-    }
-
-    fn of_task(task: &Path, buffer: &mut Vec<u8>) -> Option<Self> {
-        let text = read_into(&task.join("status"), buffer).ok()?;
-        let voluntary = value_of(text, "voluntary_ctxt_switches")?;
-        Some(Self { voluntary, involuntary: value_of(text, "nonvoluntary_ctxt_switches")? })
     }
 }
 

@@ -1,48 +1,83 @@
 //! Who belongs to the tree: the root, its descendants, and orphans that the tracker adopted as a subreaper.
+//!
+//! A process is looked at once, when it is new. Whether it belongs is decided by its parent then, and never changes.
 
-use std::collections::HashSet;
-use std::path::PathBuf;
+use std::collections::{HashMap, HashSet};
+use std::time::Instant;
 
-use resource_tracker_core::{Host, Tracked};
+use resource_tracker_core::{Host, Tick, Tracked};
 
-use super::stat::{Io, Stat, Switches};
-use crate::procfile::read_into;
-
-/// One process of the tree at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Member {
-    pub(super) stat: Stat,
-    pub(super) io: Option<Io>,
-    pub(super) switches: Switches,
-    pub(super) is_root: bool,
-}
-
-impl Member {
-    /// A pid alone can be given to another process later; with the start time it cannot.
-    pub(super) fn identity(&self) -> (i32, u64) {
-        (self.stat.pid, self.stat.start_time)
-    }
-}
+use super::clock::speaks_of_us;
+use super::files::Files;
+use super::member::{Identity, Member};
+use super::newcomers::Newcomers;
+use super::stat::Stat;
+use super::status::{Budget, Buffers, Status, Switches};
 
 pub(super) struct Tree {
-    procfs: PathBuf,
     own_pid: i32,
-    root: Option<(i32, u64)>,
+    files: Files,
+    newcomers: Newcomers,
+    has_clock: bool,
+    root: Option<Identity>,
+    root_has_ended: bool,
+    /// Parents before their children, so that what a parent has taken over from a child is never counted twice.
     members: Vec<Member>,
-    processes: Vec<Stat>,
-    buffer: Vec<u8>,
+    by_pid: HashMap<i32, Identity>,
+    gone: Vec<Gone>,
+    /// Parents that have ended: the kernel has given their children to somebody else.
+    ended_parents: HashSet<i32>,
+    budget: Budget,
+    buffers: Buffers,
+    next_status: usize,
+    found: Found,
+}
+
+/// A member that is not there any more.
+#[derive(Debug)]
+pub(super) struct Gone {
+    /// As it was last seen.
+    pub(super) last: Member,
+    pub(super) heir: Heir,
+}
+
+/// Who takes over what a process has used when that is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Heir {
+    Member(Identity),
+    Tracker,
+    Nobody,
+}
+
+/// What a walk found in `status` files.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Found {
+    /// Switches since the walk before.
+    pub(super) switches: Switches,
+    /// The most memory that one process of the tree ever had resident, in bytes.
+    pub(super) peak_rss: u64,
+    /// Whether there ever was one whose children vanish when they end.
+    pub(super) ignores_children: bool,
 }
 
 impl Tree {
-    pub(super) fn new(host: &Host) -> Self {
-        Self {
-            procfs: host.procfs.clone(),
+    pub(super) fn new(host: &Host) -> anyhow::Result<Self> {
+        Ok(Self {
             own_pid: std::process::id() as i32,
+            files: Files::new(&host.procfs)?,
+            newcomers: Newcomers::new(&host.procfs)?,
+            has_clock: speaks_of_us(&host.procfs),
             root: None,
+            root_has_ended: false,
             members: Vec::new(),
-            processes: Vec::new(),
-            buffer: Vec::new(),
-        }
+            by_pid: HashMap::new(),
+            gone: Vec::new(),
+            ended_parents: HashSet::new(),
+            budget: Budget::new(),
+            buffers: Buffers::default(),
+            next_status: 0,
+            found: Found::default(),
+        })
     }
 
     /// Whether the root has ever been there.
@@ -55,101 +90,136 @@ impl Tree {
         &self.members
     }
 
-    /// Reads every process of the machine and keeps those of the tree.
-    pub(super) fn walk(&mut self, tracked: Tracked) -> anyhow::Result<()> {
-        self.processes.clear();
-        for entry in std::fs::read_dir(&self.procfs)?.flatten() {
-            let name = entry.file_name();
-            if name.as_encoded_bytes().first().is_some_and(u8::is_ascii_digit)
-                && let Ok(text) = read_into(&entry.path().join("stat"), &mut self.buffer)
-            {
-                self.processes.extend(Stat::parse(text));
-            }
+    /// Those that the last walk did not find any more.
+    pub(super) fn gone(&self) -> &[Gone] {
+        &self.gone
+    }
+
+    pub(super) fn found(&self) -> Found {
+        self.found
+    }
+
+    /// Brings the tree up to date.
+    pub(super) fn walk(&mut self, tracked: &Tracked, tick: &Tick) -> anyhow::Result<()> {
+        self.root_has_ended |= tracked.reaped.root;
+        if tick.number > 1 {
+            // Those of the baseline belong to the first interval.
+            self.found.switches = Switches::default();
         }
-        let here = self.processes.iter().find(|process| process.pid == tracked.pid);
-        let root = *self.root.get_or_insert(match here {
-            Some(root) => (root.pid, root.start_time),
-            None => {
-                self.members.clear();
-                return Ok(());
-            }
-        });
-        let belonging = belonging(&self.processes, root, tracked.spawned.then_some(self.own_pid));
-        self.members.clear();
-        for stat in belonging {
-            let directory = self.procfs.join(stat.pid.to_string());
-            self.members.push(Member {
-                stat,
-                io: Io::read(&directory, &mut self.buffer),
-                switches: Switches::read(&directory, stat.threads, &mut self.buffer),
-                is_root: (stat.pid, stat.start_time) == root,
-            });
-        }
+        self.refresh(tick.at);
+        self.find_heirs(tracked);
+        self.discover(tracked, tick)?;
+        self.read_status(tracked, tick);
         Ok(())
     }
-}
 
-/// The root with its descendants, parents before children; with a `subreaper` also its other children, which are
-/// orphans of the tree, and theirs. A child without an exit signal is the tracker's own helper.
-fn belonging(processes: &[Stat], root: (i32, u64), subreaper: Option<i32>) -> Vec<Stat> {
-    let is_root = |process: &Stat| (process.pid, process.start_time) == root;
-    let is_adopted =
-        |process: &Stat| Some(process.parent) == subreaper && process.exit_signal != 0 && process.start_time >= root.1;
-    let mut found: Vec<Stat> =
-        processes.iter().filter(|process| is_root(process) || is_adopted(process)).copied().collect();
-    let mut pids: HashSet<i32> = found.iter().map(|process| process.pid).collect();
-    let mut next = 0;
-    while let Some(parent) = found.get(next).map(|process| process.pid) {
-        // A process that ended while the others were read can leave two with the same pid.
-        found.extend(processes.iter().filter(|process| process.parent == parent && pids.insert(process.pid)));
-        next += 1;
-    }
-    found
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn process(pid: i32, parent: i32, start_time: u64) -> Stat {
-        Stat { pid, parent, start_time, exit_signal: 17, ..Stat::default() }
+    fn refresh(&mut self, now: Instant) {
+        self.ended_parents.clear();
+        let Self { members, files, by_pid, gone, ended_parents, root_has_ended, has_clock, .. } = self;
+        gone.clear();
+        gone.extend(
+            members
+                .extract_if(.., |member| {
+                    let must = ended_parents.contains(&member.stat.parent);
+                    let is_here = !(member.is_root && *root_has_ended) && member.refresh(files, *has_clock, must, now);
+                    if !is_here || member.stat.is_dead() {
+                        ended_parents.insert(member.stat.pid);
+                    }
+                    if !is_here {
+                        member.close(files);
+                        by_pid.remove(&member.stat.pid);
+                    }
+                    !is_here
+                })
+                .map(|last| Gone { last, heir: Heir::Nobody }),
+        );
     }
 
-    fn pids(processes: &[Stat], root: (i32, u64), subreaper: Option<i32>) -> Vec<i32> {
-        belonging(processes, root, subreaper).iter().map(|process| process.pid).collect()
+    /// For each that is gone, the nearest of its ancestors that is still here. Parents come first here as well.
+    fn find_heirs(&mut self, tracked: &Tracked) {
+        for index in 0..self.gone.len() {
+            let (before, rest) = self.gone.split_at_mut(index);
+            let gone = &mut rest[0];
+            let parent = gone.last.stat.parent;
+            gone.heir = if let Some(identity) = self.by_pid.get(&parent) {
+                Heir::Member(*identity)
+            } else if tracked.spawned && (parent == self.own_pid || gone.last.is_root) {
+                Heir::Tracker
+            } else {
+                let ancestor = before.iter().find(|other| other.last.stat.pid == parent);
+                ancestor.map_or(Heir::Nobody, |ancestor| ancestor.heir)
+            };
+        }
     }
 
-    #[test]
-    fn descendants_and_adopted_orphans() {
-        let helper = Stat { exit_signal: 0, ..process(30, 10, 60) };
-        let processes = [
-            process(1, 0, 0),
-            process(10, 1, 5),
-            process(20, 10, 50),
-            process(21, 20, 51),
-            process(5, 21, 52),
-            process(22, 10, 53),
-            process(23, 22, 54),
-            process(40, 1, 55),
-            process(9, 10, 6),
-            helper,
-        ];
-        assert_eq!(pids(&processes, (20, 50), Some(10)), [20, 22, 21, 23, 5]);
-        assert_eq!(pids(&processes, (20, 50), None), [20, 21, 5]);
-        assert_eq!(pids(&processes, (20, 49), None), [0; 0], "another process has the pid now");
+    fn discover(&mut self, tracked: &Tracked, tick: &Tick) -> anyhow::Result<()> {
+        let (own_pid, tree_pid) = (self.own_pid, tracked.pid);
+        let Self { files, newcomers, members, by_pid, root, root_has_ended, has_clock, .. } = self;
+        let is_known = |pid, by_pid: &HashMap<i32, Identity>| by_pid.contains_key(&pid);
+        let unknown = newcomers.read(files, tick.elapsed, |pid| is_known(pid, by_pid))?;
+        if root.is_none() {
+            *root = unknown.iter().find(|stat| stat.pid == tree_pid).map(Stat::identity);
+        }
+        let Some(root) = *root else { return Ok(()) };
+        let belongs = |stat: &Stat, by_pid: &HashMap<i32, Identity>| {
+            // A child without an exit signal is a helper of the tracker's own.
+            let is_adopted =
+                tracked.spawned && stat.parent == own_pid && stat.exit_signal != 0 && stat.start_time >= root.1;
+            let is_root = stat.identity() == root;
+            if is_root || stat.pid == tree_pid {
+                is_root && !*root_has_ended
+            } else {
+                is_adopted || is_known(stat.parent, by_pid)
+            }
+        };
+        // Once more for as long as somebody is found, because a child can be listed before its parent.
+        loop {
+            let count = members.len();
+            unknown.retain(|stat| {
+                let belongs = belongs(stat, by_pid);
+                if belongs {
+                    by_pid.insert(stat.pid, stat.identity());
+                    members.push(Member::new(*stat, stat.identity() == root, files, *has_clock, tick.at));
+                }
+                !belongs
+            });
+            if members.len() == count {
+                break;
+            }
+        }
+        newcomers.settle();
+        Ok(())
     }
 
-    proptest! {
-        #[test]
-        fn every_member_is_listed_once(parents in prop::collection::vec(0i32..20, 1..20)) {
-            let processes: Vec<Stat> =
-                parents.iter().enumerate().map(|(index, parent)| process(index as i32 + 1, *parent, index as u64)).collect();
-            let found = pids(&processes, (1, 0), Some(2));
-            let distinct: HashSet<i32> = found.iter().copied().collect();
-            prop_assert_eq!(found.len(), distinct.len());
-            prop_assert!(found.contains(&1));
+    /// Reads `status` of those that have run, in turn, as far as the budget goes.
+    fn read_status(&mut self, tracked: &Tracked, tick: &Tick) {
+        self.budget.earn(tick.elapsed);
+        let count = self.members.len();
+        for step in 0..count {
+            let index = (self.next_status + step) % count;
+            let member = &mut self.members[index];
+            if !member.has_news || member.stat.is_dead() {
+                continue;
+            }
+            let files = if member.stat.threads > 1 { member.stat.threads + 1 } else { 1 };
+            if !self.budget.pay(files) {
+                self.next_status = index;
+                break;
+            }
+            member.has_news = false;
+            let procfs = self.files.procfs();
+            let Some(status) = Status::read(procfs, member.stat.pid, member.stat.threads, &mut self.buffers) else {
+                continue;
+            };
+            // A process that was there before the tracker counts from now.
+            let was_there = !tracked.spawned && tick.number == 0;
+            let before = member.status.map(|status| status.switches);
+            let since =
+                status.switches.since(before.unwrap_or(if was_there { status.switches } else { Switches::default() }));
+            member.status = Some(status);
+            self.found.switches = self.found.switches.plus(since);
+            self.found.peak_rss = self.found.peak_rss.max(status.peak_rss);
+            self.found.ignores_children |= status.ignores_children;
         }
     }
 }

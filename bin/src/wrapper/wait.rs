@@ -1,0 +1,92 @@
+//! `wait4(2)`: who has ended, how, and what it used.
+
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+use nix::libc;
+use resource_tracker_core::Usage;
+use rustix::process::Pid;
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    Exited(i32),
+    Killed(i32),
+}
+
+/// A child that has ended and was reaped.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Ended {
+    pub(super) pid: i32,
+    pub(super) ending: Ending,
+    /// With that of the children it had waited for.
+    pub(super) usage: Usage,
+}
+
+/// Reaps any child that has ended, adopted orphans among them. `None` when there is none.
+pub(super) fn any() -> Option<Ended> {
+    wait(-1, libc::WNOHANG)
+}
+
+/// Waits for this child.
+pub(super) fn one(pid: Pid) -> Option<Ended> {
+    wait(pid.as_raw_nonzero().get(), 0)
+}
+
+fn wait(pid: i32, options: i32) -> Option<Ended> {
+    let mut status = 0;
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    loop {
+        // SAFETY: both are valid to write one of their type to, and a `rusage` of zeros is one.
+        let found = unsafe { libc::wait4(pid, &mut status, options, usage.as_mut_ptr()) };
+        if found > 0 {
+            let ending = match libc::WIFEXITED(status) {
+                true => Ending::Exited(libc::WEXITSTATUS(status)),
+                false => Ending::Killed(libc::WTERMSIG(status)),
+            };
+            // SAFETY: it was all zeros, and the call has filled it.
+            let usage = unsafe { usage.assume_init() };
+            return Some(Ended { pid: found, ending, usage: convert(&usage) });
+        }
+        if found == 0 || nix::errno::Errno::last() != nix::errno::Errno::EINTR {
+            return None;
+        }
+    }
+}
+
+/// The kernel counts storage in units of 512 bytes and memory in KiB.
+fn convert(usage: &libc::rusage) -> Usage {
+    let time = |time: libc::timeval| {
+        Duration::from_secs(time.tv_sec.try_into().unwrap_or(0))
+            + Duration::from_micros(time.tv_usec.try_into().unwrap_or(0))
+    };
+    let times = |count: libc::c_long, unit: u64| u64::try_from(count).unwrap_or(0).saturating_mul(unit);
+    Usage {
+        utime: time(usage.ru_utime),
+        stime: time(usage.ru_stime),
+        max_rss: times(usage.ru_maxrss, 1024),
+        major_faults: times(usage.ru_majflt, 1),
+        read_bytes: times(usage.ru_inblock, 512),
+        write_bytes: times(usage.ru_oublock, 512),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn an_ending_and_what_was_used() {
+        let run = |script: &str| {
+            let child = Command::new("sh").args(["-c", script]).spawn().unwrap();
+            one(Pid::from_child(&child)).unwrap()
+        };
+        assert_eq!(run("exit 7").ending, Ending::Exited(7));
+        assert_eq!(run("kill -KILL $$").ending, Ending::Killed(9));
+        let busy = run("i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done").usage;
+        assert!(busy.utime > Duration::from_millis(5) && busy.max_rss > 100 << 10, "{busy:?}");
+        assert_eq!(wait(i32::MAX, 0), None);
+    }
+}

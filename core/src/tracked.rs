@@ -1,0 +1,95 @@
+//! The process tree that is tracked, and what only the tracker can know of it.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The root of the process tree that is tracked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tracked {
+    /// Its process id.
+    pub pid: i32,
+    /// Whether the tracker started it. What it used before the baseline then belongs to the run as well.
+    pub spawned: bool,
+    /// What the tracker itself has waited for, as of the moment before this tick's reading.
+    pub reaped: Reaped,
+    /// The cgroup that was made for the tree alone, if one was.
+    pub cgroup: Option<Arc<JobCgroup>>,
+}
+
+/// What processes used whose end the tracker saw as their parent: the root, and orphans that it adopted. Each has the
+/// children that it had waited for included, as in `getrusage(2)`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reaped {
+    /// Their sum.
+    pub usage: Usage,
+    /// Whether the root is among them. It may still be a zombie, which is not to be counted again.
+    pub root: bool,
+}
+
+/// What ended processes used: `struct rusage` of `wait4(2)`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// CPU time in user mode.
+    pub utime: Duration,
+    /// CPU time in the kernel.
+    pub stime: Duration,
+    /// The most memory that one of them had resident, in bytes.
+    pub max_rss: u64,
+    /// Page faults that needed a disk.
+    pub major_faults: u64,
+    /// Bytes read from storage.
+    pub read_bytes: u64,
+    /// Bytes written to storage.
+    pub write_bytes: u64,
+}
+
+impl Usage {
+    /// Both together; the larger peak.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            utime: self.utime + other.utime,
+            stime: self.stime + other.stime,
+            max_rss: self.max_rss.max(other.max_rss),
+            major_faults: self.major_faults + other.major_faults,
+            read_bytes: self.read_bytes + other.read_bytes,
+            write_bytes: self.write_bytes + other.write_bytes,
+        }
+    }
+}
+
+/// Where whoever waits for processes writes down what they used, and each tick looks it up.
+#[derive(Debug, Clone, Default)]
+pub struct Ledger(Arc<Mutex<Reaped>>);
+
+impl Ledger {
+    /// An orphan was reaped.
+    pub fn orphan(&self, usage: Usage) {
+        self.update(|reaped| reaped.usage = reaped.usage.plus(usage));
+    }
+
+    /// The root has ended.
+    pub fn root(&self, usage: Usage) {
+        self.update(|reaped| *reaped = Reaped { usage: reaped.usage.plus(usage), root: true });
+    }
+
+    /// The sum so far.
+    pub fn reaped(&self) -> Reaped {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn update(&self, change: impl FnOnce(&mut Reaped)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// Directories of a cgroup that holds the tree and nothing else, in the hierarchies that were there to use.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobCgroup {
+    /// In the unified hierarchy (v2).
+    pub unified: Option<PathBuf>,
+    /// In the `cpuacct` hierarchy of v1, where there is no v2.
+    pub cpuacct: Option<PathBuf>,
+    /// In the `memory` hierarchy of v1.
+    pub memory: Option<PathBuf>,
+}

@@ -1,0 +1,81 @@
+//! One process of the tree, and what was last read of it.
+
+use std::fs::File;
+use std::time::{Duration, Instant};
+
+use super::clock::cpu_time;
+use super::files::Files;
+use super::stat::{Io, Stat};
+use super::status::Status;
+
+/// A pid alone can be given to another process later; with the start time it cannot.
+pub(super) type Identity = (i32, u64);
+
+/// A process that has not run is believed for so long to be as it was: only its resident memory can have changed.
+const BELIEVED: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Default)]
+pub(super) struct Member {
+    pub(super) stat: Stat,
+    pub(super) io: Option<Io>,
+    /// CPU time of its own; `None` where only `stat` tells it.
+    pub(super) clock: Option<Duration>,
+    /// The reading before.
+    pub(super) stat_before: Stat,
+    pub(super) io_before: Option<Io>,
+    pub(super) status: Option<Status>,
+    /// Whether it has run since `status` was read.
+    pub(super) has_news: bool,
+    pub(super) is_root: bool,
+    read_at: Option<Instant>,
+    stat_file: Option<File>,
+    io_file: Option<File>,
+}
+
+impl Member {
+    /// A process that was just found. Its files are kept open only when it is seen to run.
+    pub(super) fn new(stat: Stat, is_root: bool, files: &mut Files, has_clock: bool, now: Instant) -> Self {
+        let clock = has_clock.then(|| cpu_time(stat.pid)).flatten();
+        let mut member =
+            Self { stat, stat_before: stat, clock, is_root, has_news: true, read_at: Some(now), ..Self::default() };
+        member.read_io(files, false);
+        member
+    }
+
+    pub(super) fn identity(&self) -> Identity {
+        self.stat.identity()
+    }
+
+    /// Reads it again; `false` when it is gone. Nothing is read of a process that has not run since, unless it `must`
+    /// be, because something else than itself has changed it.
+    pub(super) fn refresh(&mut self, files: &mut Files, has_clock: bool, must: bool, now: Instant) -> bool {
+        let clock = has_clock.then(|| cpu_time(self.stat.pid)).flatten();
+        let is_fresh = self.read_at.is_some_and(|at| now.saturating_duration_since(at) < BELIEVED);
+        if clock.is_some() && clock == self.clock && is_fresh && !must {
+            (self.stat_before, self.io_before) = (self.stat, self.io);
+            return true;
+        }
+        let text = files.read(self.stat.pid, "stat", &mut self.stat_file, true);
+        let Some(stat) = text.ok().and_then(Stat::parse).filter(|stat| stat.identity() == self.identity()) else {
+            return false;
+        };
+        (self.stat_before, self.io_before) = (self.stat, self.io);
+        self.clock = clock;
+        self.stat = stat;
+        self.has_news = true;
+        self.read_at = Some(now);
+        self.read_io(files, true);
+        true
+    }
+
+    fn read_io(&mut self, files: &mut Files, keep: bool) {
+        // What cannot be read any more is as it was, while the process is there at all.
+        let text = files.read(self.stat.pid, "io", &mut self.io_file, keep);
+        self.io = text.ok().and_then(Io::parse).or(self.io);
+    }
+
+    pub(super) fn close(&mut self, files: &mut Files) {
+        files.close(&mut self.stat_file);
+        files.close(&mut self.io_file);
+    }
+}

@@ -1,0 +1,172 @@
+//! `/proc/PID/status`: costs several times what the other files of a process cost, and is read on a budget.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags, openat};
+
+use crate::procfile::read_at;
+use crate::scan::{lines, number, words};
+
+/// What is used of `status`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Status {
+    /// The most memory that was resident, in bytes; `VmHWM`.
+    pub(super) peak_rss: u64,
+    /// Whether its children vanish when they end, without handing on what they used: `SigIgn` has `SIGCHLD`.
+    pub(super) ignores_children: bool,
+    pub(super) switches: Switches,
+}
+
+/// Times that the threads of a process gave up their CPU, and were taken off it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Switches {
+    pub(super) voluntary: u64,
+    pub(super) involuntary: u64,
+}
+
+impl Switches {
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self { voluntary: self.voluntary + other.voluntary, involuntary: self.involuntary + other.involuntary }
+    }
+
+    /// What was added since. A thread that ends takes its count along; that counts as nothing.
+    pub(super) fn since(self, before: Self) -> Self {
+        Self {
+            voluntary: self.voluntary.saturating_sub(before.voluntary),
+            involuntary: self.involuntary.saturating_sub(before.involuntary),
+        }
+    }
+}
+
+impl Status {
+    fn parse(text: &[u8]) -> Option<Self> {
+        let mut status = Self::default();
+        let mut is_whole = false;
+        for line in lines(text) {
+            let Some(colon) = line.iter().position(|byte| *byte == b':') else { continue };
+            let Some(word) = words(&line[colon + 1..]).next() else { continue };
+            match &line[..colon] {
+                b"VmHWM" => status.peak_rss = number(word)?.checked_mul(1024)?,
+                b"SigIgn" => {
+                    let mask = u64::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()?;
+                    status.ignores_children = mask & (1 << (libc::SIGCHLD - 1)) != 0;
+                }
+                b"voluntary_ctxt_switches" => status.switches.voluntary = number(word)?,
+                b"nonvoluntary_ctxt_switches" => {
+                    status.switches.involuntary = number(word)?;
+                    is_whole = true;
+                }
+                _ => (),
+            }
+        }
+        is_whole.then_some(status)
+    }
+
+    /// Reads it. A process of several threads has its switches in a file each: `status` alone counts the first one.
+    pub(super) fn read(procfs: impl AsFd, pid: i32, threads: u64, buffers: &mut Buffers) -> Option<Self> {
+        let mut status = buffers.read(&procfs, format_args!("{pid}/status"))?;
+        if threads > 1 {
+            let path = format!("{pid}/task");
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let tasks = rustix::fs::Dir::new(openat(&procfs, path, flags, Mode::empty()).ok()?).ok()?;
+            let names = tasks.flatten().filter_map(|entry| number(entry.file_name().to_bytes()));
+            let each = names.filter_map(|tid| buffers.read(&procfs, format_args!("{pid}/task/{tid}/status")));
+            status.switches = each.fold(Switches::default(), |sum, task| sum.plus(task.switches));
+        }
+        Some(status)
+    }
+}
+
+/// Memory that is used again for every path and every text.
+#[derive(Default)]
+pub(super) struct Buffers {
+    path: Vec<u8>,
+    text: Vec<u8>,
+}
+
+impl Buffers {
+    fn read(&mut self, procfs: impl AsFd, path: std::fmt::Arguments<'_>) -> Option<Status> {
+        self.path.clear();
+        // Writing to memory does not fail.
+        let _ = self.path.write_fmt(path);
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = File::from(openat(procfs, self.path.as_slice(), flags, Mode::empty()).ok()?);
+        let length = read_at(&file, &mut self.text).ok()?;
+        Status::parse(&self.text[..length])
+    }
+}
+
+/// How many files may be read: so many a second, and not many more at once.
+#[derive(Debug)]
+pub(super) struct Budget {
+    left: f64,
+}
+
+impl Budget {
+    /// About half a percent of a core.
+    const PER_SECOND: f64 = 500.0;
+    const AT_ONCE: f64 = 128.0;
+
+    pub(super) fn new() -> Self {
+        Self { left: Self::AT_ONCE }
+    }
+
+    /// Time passed.
+    pub(super) fn earn(&mut self, elapsed: Duration) {
+        self.left = (self.left + elapsed.as_secs_f64() * Self::PER_SECOND).min(Self::AT_ONCE);
+    }
+
+    /// Pays for `files` if there is anything left. A process of many threads may overdraw it; nothing is read then
+    /// until that is earned.
+    pub(super) fn pay(&mut self, files: u64) -> bool {
+        let can = self.left >= 1.0;
+        if can {
+            self.left -= files as f64;
+        }
+        can
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TEXT: &[u8] = b"Name:\tmake\nState:\tS (sleeping)\nVmPeak:\t  9000 kB\nVmHWM:\t    2048 kB\nSigBlk:\t0000000000010000\n\
+        SigIgn:\t0000000000011000\nSigCgt:\t0000000000010000\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t7\n";
+
+    #[test]
+    fn what_is_used_of_it() {
+        let switches = Switches { voluntary: 150, involuntary: 7 };
+        assert_eq!(Status::parse(TEXT), Some(Status { peak_rss: 2 << 20, ignores_children: true, switches }));
+        let waits = String::from_utf8_lossy(TEXT).replace("SigIgn:\t0000000000011000", "SigIgn:\t0000000000001000");
+        assert!(!Status::parse(waits.as_bytes()).unwrap().ignores_children);
+    }
+
+    #[test]
+    fn a_budget_is_earned() {
+        let mut budget = Budget::new();
+        let granted = (0..1000).filter(|_| budget.pay(1)).count();
+        assert_eq!(granted, 128);
+        budget.earn(Duration::from_millis(10));
+        assert!(budget.pay(64), "5 are there, and a process is read whole");
+        budget.earn(Duration::from_millis(100));
+        assert!(!budget.pay(1), "the 59 too many are earned first");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            Status::parse(&bytes);
+        }
+
+        #[test]
+        fn a_cut_text_is_refused_or_right(length in 0usize..TEXT.len() - 2) {
+            prop_assert_eq!(Status::parse(&TEXT[..length]), None);
+        }
+    }
+}
