@@ -70,6 +70,10 @@ pub(crate) struct Sampling {
     /// Do not adopt orphans of the command; daemons that it starts leave its tree
     #[arg(long)]
     pub(crate) no_subreaper: bool,
+
+    /// Make no cgroup for the command; what its children used for which nobody waits is then an estimate
+    #[arg(long)]
+    pub(crate) no_cgroup: bool,
 }
 
 #[derive(Debug, Args)]

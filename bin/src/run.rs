@@ -27,6 +27,8 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<i32> {
         interval: table.interval_secs.0,
         ..Run::default()
     };
+    let options =
+        wrapper::Options { subreaper: !table.no_subreaper, cgroup: (!table.no_cgroup).then(|| table.procfs.clone()) };
     let mut tracker = Tracker::new(run).host(Host { procfs: table.procfs, sysfs: table.sysfs });
     for (name, config) in settings.sources()? {
         tracker = tracker.source(name, config);
@@ -35,5 +37,5 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<i32> {
         let context = || format!("sinks.{name}");
         tracker = tracker.sink_from(name.clone(), &*config).with_context(context)?;
     }
-    if wraps { wrapper::run(tracker, &cli.command, inherited, !table.no_subreaper) } else { standalone::run(tracker) }
+    if wraps { wrapper::run(tracker, &cli.command, inherited, &options) } else { standalone::run(tracker) }
 }

@@ -13,13 +13,14 @@ use crate::cli::Cli;
 const DEFAULT_FILE: &str = "resource-tracker.toml";
 
 /// Environment variables whose names are fixed, and the keys that they set.
-const VARIABLES: [(&str, &str); 18] = [
+const VARIABLES: [(&str, &str); 19] = [
     ("TRACKER_INTERVAL", "tracker.interval_secs"),
     ("TRACKER_FORMAT", "tracker.format"),
     ("TRACKER_OUTPUT", "tracker.output"),
     ("TRACKER_QUIET", "tracker.quiet"),
     ("TRACKER_CSV_COLUMNS", "tracker.csv_columns"),
     ("TRACKER_NO_SUBREAPER", "tracker.no_subreaper"),
+    ("TRACKER_NO_CGROUP", "tracker.no_cgroup"),
     ("TRACKER_PID", "job.pid"),
     ("TRACKER_JOB_NAME", "job.name"),
     ("TRACKER_PROJECT_NAME", "job.project_name"),
@@ -52,6 +53,9 @@ pub(crate) struct TrackerTable {
     /// Do not adopt orphans of the command.
     #[serde(deserialize_with = "switch")]
     pub(crate) no_subreaper: bool,
+    /// Make no cgroup for the command.
+    #[serde(deserialize_with = "switch")]
+    pub(crate) no_cgroup: bool,
     /// Where procfs is mounted.
     pub(crate) procfs: PathBuf,
     /// Where sysfs is mounted.
@@ -67,6 +71,7 @@ impl Default for TrackerTable {
             quiet: false,
             csv_columns: None,
             no_subreaper: false,
+            no_cgroup: false,
             procfs: "/proc".into(),
             sysfs: "/sys".into(),
         }
@@ -178,6 +183,7 @@ fn flags(mut settings: Settings, cli: &Cli) -> Settings {
     for (flag, key, on) in [
         ("--quiet", "tracker.quiet", cli.output.quiet),
         ("--no-subreaper", "tracker.no_subreaper", cli.sampling.no_subreaper),
+        ("--no-cgroup", "tracker.no_cgroup", cli.sampling.no_cgroup),
     ] {
         if on {
             settings = settings.set(flag, key, true);

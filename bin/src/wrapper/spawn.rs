@@ -1,13 +1,16 @@
 //! The command as it would have been started without the tracker.
 
 use std::ffi::OsString;
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use nix::errno::Errno;
 use rustix::process::Pid;
 
+use super::cgroup::OwnCgroup;
+use super::fork::fork_exec;
 use crate::inherited::Inherited;
 
 /// Exit codes of the shell for a command that cannot be run.
@@ -20,10 +23,23 @@ pub(super) enum Spawned {
     Failed(i32),
 }
 
-pub(super) fn spawn(command: &[OsString], inherited: &Inherited) -> Spawned {
+/// Starts the command, in the cgroup if there is one. To be called before the program starts threads.
+pub(super) fn spawn(command: &[OsString], inherited: &Inherited, cgroup: &mut OwnCgroup) -> Spawned {
     let mut process = prepare(command, inherited);
-    match process.spawn() {
-        Ok(child) => Spawned::Child(Pid::from_child(&child)),
+    let doors = cgroup.doors();
+    let mut exec = || {
+        doors.iter().for_each(enter);
+        process.exec()
+    };
+    // SAFETY: this is still the only thread.
+    let mut child = unsafe { fork_exec(cgroup.unified(), &mut exec) };
+    if cgroup.unified().is_some() && child.as_ref().is_err_and(may_be_of_the_cgroup) {
+        cgroup.give_up_unified();
+        // SAFETY: as above.
+        child = unsafe { fork_exec(None, &mut exec) };
+    }
+    match child {
+        Ok(child) => Spawned::Child(child),
         Err(error) if is_out_of_processes(&error) => {
             // No room for two: the command takes the tracker's place.
             log::warn!("no process for the command ({error}); it runs without the tracker");
@@ -40,6 +56,17 @@ fn prepare(command: &[OsString], inherited: &Inherited) -> Command {
     // SAFETY: between fork and exec, the closure makes nothing but system calls.
     unsafe { process.pre_exec(move || inherited.restore().map_err(io::Error::from)) };
     process
+}
+
+/// The command runs whether or not it gets into its cgroup.
+fn enter(mut door: &File) {
+    let _ = door.write_all(b"0");
+}
+
+/// Whether it is worth trying again without: a kernel or a sandbox that does not know `clone3`, or a cgroup that takes
+/// no process. Errors of `exec` can be among them; those come again.
+fn may_be_of_the_cgroup(error: &io::Error) -> bool {
+    !is_out_of_processes(error) && error.kind() != io::ErrorKind::NotFound
 }
 
 fn is_out_of_processes(error: &io::Error) -> bool {

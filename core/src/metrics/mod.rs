@@ -5,6 +5,7 @@
 //!
 //! [`Sample::elapsed`]: crate::Sample::elapsed
 
+mod cgroup;
 mod cpu;
 mod disk;
 mod gpu;
@@ -13,6 +14,7 @@ mod network;
 mod pressure;
 mod process;
 
+pub use cgroup::CgroupMetrics;
 pub use cpu::CpuMetrics;
 pub use disk::{DiskMetrics, DiskMountMetrics, DiskType, Disks};
 pub use gpu::{GpuMetrics, Gpus};

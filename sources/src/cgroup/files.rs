@@ -1,0 +1,254 @@
+//! The files that are read of a cgroup, of either version, and what they mean.
+
+use std::path::PathBuf;
+
+use super::hierarchy::{Directory, Hierarchy};
+use crate::procfile::ProcFile;
+use crate::scan::{lines, number, value_of, words};
+
+/// Counters and gauges of the cgroup at one moment. Times are in nanoseconds, memory in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Reading {
+    pub(super) cpu: Option<u64>,
+    pub(super) throttling: Option<Throttling>,
+    pub(super) memory: Option<u64>,
+    pub(super) memory_peak: Option<u64>,
+    pub(super) oom_kills: Option<u64>,
+    pub(super) io: Option<Bytes>,
+    pub(super) pids: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Throttling {
+    pub(super) periods: u64,
+    pub(super) throttled: u64,
+    pub(super) time: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Bytes {
+    pub(super) read: u64,
+    pub(super) written: u64,
+}
+
+/// The lowest limits on the way up.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Limits {
+    pub(super) cores: Option<f64>,
+    pub(super) memory: Option<u64>,
+    pub(super) pids: Option<u64>,
+}
+
+impl Limits {
+    pub(super) fn any(&self) -> bool {
+        self.cores.is_some() || self.memory.is_some() || self.pids.is_some()
+    }
+}
+
+/// A file that can be missing, and what its text is read as.
+struct Value<T> {
+    file: Option<ProcFile>,
+    parse: fn(&[u8]) -> Option<T>,
+}
+
+impl<T> Value<T> {
+    fn open(path: Option<PathBuf>, parse: fn(&[u8]) -> Option<T>) -> Self {
+        Self { file: path.and_then(ProcFile::open_if_present), parse }
+    }
+
+    /// `None` as well when the cgroup has been removed.
+    fn read(&mut self) -> Option<T> {
+        (self.parse)(self.file.as_mut()?.read().ok()?)
+    }
+}
+
+pub(super) struct Files {
+    cpu: Value<u64>,
+    throttling: Value<Throttling>,
+    memory: Value<u64>,
+    memory_peak: Value<u64>,
+    oom_kills: Value<u64>,
+    io: Value<Bytes>,
+    pids: Value<u64>,
+}
+
+impl Files {
+    pub(super) fn open(hierarchy: &Hierarchy) -> Self {
+        let v2 = |name: &str| hierarchy.unified.as_ref().and_then(|directory| directory.nearest(name));
+        let v1 =
+            |controller: &str, name: &str| hierarchy.legacy(controller).and_then(|directory| directory.nearest(name));
+        // What v1 has mounted, v2 does not have; CPU time is there in v2 always, but says less where all are at its root.
+        let pick = |controller: &str, old: &str, new: &str| v1(controller, old).or_else(|| v2(new));
+        let is_v1 = |controller: &str| hierarchy.legacy(controller).is_some();
+        let throttling = match v1("cpu", "cpu.stat") {
+            Some(path) => Value::open(Some(path), throttling_v1),
+            None => {
+                let path = hierarchy.unified.as_ref().and_then(|directory| directory.nearest("cpu.max"));
+                Value::open(path.map(|path| path.with_file_name("cpu.stat")), throttling_v2)
+            }
+        };
+        Self {
+            cpu: match hierarchy
+                .unified
+                .as_ref()
+                .filter(|directory| directory.path != directory.mount || !is_v1("cpuacct"))
+            {
+                Some(directory) => Value::open(Some(directory.path.join("cpu.stat")), usage_v2),
+                None => Value::open(v1("cpuacct", "cpuacct.usage"), single),
+            },
+            throttling,
+            memory: Value::open(pick("memory", "memory.usage_in_bytes", "memory.current"), single),
+            memory_peak: Value::open(pick("memory", "memory.max_usage_in_bytes", "memory.peak"), single),
+            oom_kills: Value::open(pick("memory", "memory.oom_control", "memory.events"), oom_kills),
+            io: match is_v1("blkio") {
+                true => Value::open(v1("blkio", "blkio.throttle.io_service_bytes_recursive"), io_v1),
+                false => Value::open(v2("io.stat"), io_v2),
+            },
+            pids: Value::open(pick("pids", "pids.current", "pids.current"), single),
+        }
+    }
+
+    pub(super) fn read(&mut self) -> Reading {
+        Reading {
+            cpu: self.cpu.read(),
+            throttling: self.throttling.read(),
+            memory: self.memory.read(),
+            memory_peak: self.memory_peak.read(),
+            oom_kills: self.oom_kills.read(),
+            io: self.io.read(),
+            pids: self.pids.read(),
+        }
+    }
+}
+
+/// Reads all limits from the cgroup upwards.
+pub(super) fn limits(hierarchy: &Hierarchy) -> Limits {
+    let read = |path: PathBuf| std::fs::read(path).ok();
+    let lowest = |directory: Option<&Directory>, name: &str| {
+        let all = directory.into_iter().flat_map(|directory| directory.all(name)).filter_map(read);
+        all.filter_map(|text| limit(&text)).min()
+    };
+    let v2 = hierarchy.unified.as_ref();
+    let memory = match hierarchy.legacy("memory") {
+        Some(directory) => lowest(Some(directory), "memory.limit_in_bytes"),
+        None => lowest(v2, "memory.max"),
+    };
+    let cores = match hierarchy.legacy("cpu") {
+        Some(directory) => directory
+            .ancestors()
+            .filter_map(|directory| {
+                let quota = read(directory.join("cpu.cfs_quota_us")).as_deref().and_then(single)?;
+                let period = read(directory.join("cpu.cfs_period_us")).as_deref().and_then(single)?;
+                quotient(quota, period)
+            })
+            .reduce(f64::min),
+        None => {
+            let all = v2.into_iter().flat_map(|directory| directory.all("cpu.max")).filter_map(read);
+            all.filter_map(|text| cpu_max(&text)).reduce(f64::min)
+        }
+    };
+    Limits { cores, memory, pids: lowest(hierarchy.legacy("pids").or(v2), "pids.max") }
+}
+
+fn single(text: &[u8]) -> Option<u64> {
+    number(words(text).next()?)
+}
+
+/// A number, or `max`. In v1 no limit is the largest multiple of a page that fits a `long`.
+fn limit(text: &[u8]) -> Option<u64> {
+    single(text).filter(|value| *value < i64::MAX as u64 & !0xffff)
+}
+
+/// `50000 100000` or `max 100000`, in microseconds.
+fn cpu_max(text: &[u8]) -> Option<f64> {
+    let mut words = words(text);
+    quotient(number(words.next()?)?, number(words.next()?)?)
+}
+
+fn quotient(quota: u64, period: u64) -> Option<f64> {
+    (period > 0).then(|| quota as f64 / period as f64)
+}
+
+fn usage_v2(text: &[u8]) -> Option<u64> {
+    value_of(text, "usage_usec")?.checked_mul(1000)
+}
+
+fn throttling_v2(text: &[u8]) -> Option<Throttling> {
+    let time = value_of(text, "throttled_usec")?.checked_mul(1000)?;
+    Some(Throttling { periods: value_of(text, "nr_periods")?, throttled: value_of(text, "nr_throttled")?, time })
+}
+
+fn throttling_v1(text: &[u8]) -> Option<Throttling> {
+    let time = value_of(text, "throttled_time")?;
+    Some(Throttling { periods: value_of(text, "nr_periods")?, throttled: value_of(text, "nr_throttled")?, time })
+}
+
+fn oom_kills(text: &[u8]) -> Option<u64> {
+    value_of(text, "oom_kill")
+}
+
+/// `8:0 rbytes=1 wbytes=2 rios=…`, a line for each device.
+fn io_v2(text: &[u8]) -> Option<Bytes> {
+    let mut sum = Bytes::default();
+    for word in lines(text).flat_map(|line| words(line).skip(1)) {
+        let value = |key: &[u8]| word.strip_prefix(key).and_then(number);
+        sum.read = sum.read.saturating_add(value(b"rbytes=").unwrap_or(0));
+        sum.written = sum.written.saturating_add(value(b"wbytes=").unwrap_or(0));
+    }
+    Some(sum)
+}
+
+/// `8:0 Read 1`, `8:0 Write 2` and others for each device, and `Total 3`.
+fn io_v1(text: &[u8]) -> Option<Bytes> {
+    let mut sum = Bytes::default();
+    for line in lines(text) {
+        let mut words = words(line).skip(1);
+        let (Some(kind), Some(value)) = (words.next(), words.next().and_then(number)) else { continue };
+        match kind {
+            b"Read" => sum.read = sum.read.saturating_add(value),
+            b"Write" => sum.written = sum.written.saturating_add(value),
+            _ => (),
+        }
+    }
+    Some(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn v2() {
+        let cpu = b"usage_usec 9000\nuser_usec 1\nsystem_usec 2\nnr_periods 10\nnr_throttled 4\nthrottled_usec 70\n";
+        assert_eq!(usage_v2(cpu), Some(9_000_000));
+        assert_eq!(throttling_v2(cpu), Some(Throttling { periods: 10, throttled: 4, time: 70_000 }));
+        assert_eq!([cpu_max(b"50000 100000\n"), cpu_max(b"max 100000\n")], [Some(0.5), None]);
+        assert_eq!([limit(b"max\n"), limit(b"1048576\n")], [None, Some(1 << 20)]);
+        assert_eq!(oom_kills(b"low 0\noom 3\noom_kill 2\noom_group_kill 0\n"), Some(2));
+        let io = b"8:0 rbytes=10 wbytes=20 rios=1 wios=2 dbytes=0 dios=0\n259:0 rbytes=1 wbytes=2\n";
+        assert_eq!(io_v2(io), Some(Bytes { read: 11, written: 22 }));
+    }
+
+    #[test]
+    fn v1() {
+        let cpu = b"nr_periods 10\nnr_throttled 4\nthrottled_time 70\n";
+        assert_eq!(throttling_v1(cpu), Some(Throttling { periods: 10, throttled: 4, time: 70 }));
+        assert_eq!(limit(b"9223372036854771712\n"), None);
+        assert_eq!(single(b"-1\n"), None, "no quota");
+        let io = b"8:0 Read 10\n8:0 Write 20\n8:0 Sync 30\n8:0 Total 30\n8:16 Read 1\nTotal 31\n";
+        assert_eq!(io_v1(io), Some(Bytes { read: 11, written: 20 }));
+        assert_eq!(oom_kills(b"oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"), Some(2));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(text in prop::collection::vec(any::<u8>(), 0..200)) {
+            for parse in [single, limit, usage_v2, oom_kills] {
+                parse(&text);
+            }
+            (cpu_max(&text), throttling_v1(&text), throttling_v2(&text), io_v1(&text), io_v2(&text));
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Where a process stands in the cgroup hierarchies, and which directories that is.
+
+use std::path::{Path, PathBuf};
+
+use resource_tracker_core::JobCgroup;
+
+/// The directories of one process's cgroup.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Hierarchy {
+    /// Of the unified hierarchy (v2), where it is mounted.
+    pub unified: Option<Directory>,
+    /// Of the hierarchies of v1, each with the controllers that it has.
+    pub legacy: Vec<(Vec<String>, Directory)>,
+}
+
+/// One cgroup of one hierarchy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Directory {
+    /// Where the hierarchy is mounted.
+    pub mount: PathBuf,
+    /// The cgroup, below the mount or the mount itself.
+    pub path: PathBuf,
+}
+
+impl Directory {
+    /// The cgroup and those above it, as far up as can be seen.
+    pub(super) fn ancestors(&self) -> impl Iterator<Item = &Path> {
+        self.path.ancestors().take_while(|path| path.starts_with(&self.mount))
+    }
+
+    /// The nearest one that has a file of this name: that of its controller.
+    pub(super) fn nearest(&self, name: &str) -> Option<PathBuf> {
+        self.ancestors().map(|directory| directory.join(name)).find(|path| path.exists())
+    }
+
+    /// The files of this name from here upwards.
+    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = PathBuf> {
+        self.ancestors().map(move |directory| directory.join(name)).filter(|path| path.exists())
+    }
+}
+
+impl Hierarchy {
+    /// Of the process with this id, or of the reader itself. Hierarchies that are not mounted, or of which the process's
+    /// part is not visible from here, are left out.
+    pub fn of(procfs: &Path, pid: Option<i32>) -> Self {
+        let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+        let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
+        Self::new(&read(procfs.join(process).join("cgroup")), &read(procfs.join("self/mountinfo")))
+    }
+
+    fn new(membership: &str, mountinfo: &str) -> Self {
+        let mounts: Vec<Mount> = mountinfo.lines().filter_map(Mount::parse).collect();
+        let mut hierarchy = Self::default();
+        // 4:memory:/user.slice or 0::/user.slice
+        for line in membership.lines() {
+            let mut parts = line.splitn(3, ':').skip(1);
+            let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+            let controllers: Vec<String> = controllers.split(',').map(str::to_owned).collect();
+            let serves = |mount: &&Mount| match controllers[0].as_str() {
+                "" => mount.is_unified,
+                controller => !mount.is_unified && mount.options.iter().any(|option| option == controller),
+            };
+            let Some(directory) = mounts.iter().filter(serves).find_map(|mount| mount.directory(path)) else {
+                continue;
+            };
+            match controllers[0].is_empty() {
+                true => hierarchy.unified = Some(directory),
+                false => hierarchy.legacy.push((controllers, directory)),
+            }
+        }
+        hierarchy
+    }
+
+    /// The v1 cgroup that a controller belongs to.
+    pub fn legacy(&self, controller: &str) -> Option<&Directory> {
+        let has = |controllers: &Vec<String>| controllers.iter().any(|other| other == controller);
+        self.legacy.iter().find(|(controllers, _)| has(controllers)).map(|(_, directory)| directory)
+    }
+
+    /// The same with the directories that were made for the job below them.
+    pub(super) fn with(mut self, job: &JobCgroup) -> Self {
+        if let (Some(directory), Some(path)) = (&mut self.unified, &job.unified) {
+            directory.path.clone_from(path);
+        }
+        for (controllers, directory) in &mut self.legacy {
+            let path = match () {
+                _ if controllers.iter().any(|name| name == "cpuacct") => &job.cpuacct,
+                _ if controllers.iter().any(|name| name == "memory") => &job.memory,
+                _ => &None,
+            };
+            if let Some(path) = path {
+                directory.path.clone_from(path);
+            }
+        }
+        self
+    }
+
+    /// Path below the root of the hierarchy that says most.
+    pub(super) fn name(&self) -> Option<&Path> {
+        let memory = || self.legacy("memory").or_else(|| self.legacy.first().map(|(_, directory)| directory));
+        // In a hybrid setup, v2 has no controllers and everybody can be at its root.
+        let unified =
+            self.unified.as_ref().filter(|directory| self.legacy.is_empty() || directory.path != directory.mount);
+        let directory = unified.or_else(memory)?;
+        directory.path.strip_prefix(&directory.mount).ok()
+    }
+}
+
+/// A mounted hierarchy.
+struct Mount {
+    root: String,
+    point: PathBuf,
+    is_unified: bool,
+    options: Vec<String>,
+}
+
+impl Mount {
+    /// `32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime shared:7 - cgroup cgroup rw,cpu,cpuacct`
+    fn parse(line: &str) -> Option<Self> {
+        let (mount, system) = line.split_once(" - ")?;
+        let mut system = system.split(' ');
+        let is_unified = match system.next()? {
+            "cgroup2" => true,
+            "cgroup" => false,
+            _ => return None,
+        };
+        let mut mount = mount.split(' ').skip(3);
+        let (root, point) = (mount.next()?, mount.next()?);
+        let options = system.nth(1)?.split(',').map(str::to_owned).collect();
+        Some(Self { root: root.into(), point: point.replace("\\040", " ").into(), is_unified, options })
+    }
+
+    /// Where a cgroup is, unless it is outside of what is mounted.
+    fn directory(&self, path: &str) -> Option<Directory> {
+        let below = if self.root == "/" { Path::new(path) } else { Path::new(path.strip_prefix(&self.root)?) };
+        let below = below.strip_prefix("/").unwrap_or(below);
+        if below.components().any(|part| part == std::path::Component::ParentDir) {
+            return None;
+        }
+        let path = if below.as_os_str().is_empty() { self.point.clone() } else { self.point.join(below) };
+        Some(Directory { mount: self.point.clone(), path })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn directory(mount: &str, path: &str) -> Directory {
+        Directory { mount: mount.into(), path: path.into() }
+    }
+
+    #[test]
+    fn unified() {
+        let mounts = "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
+        let found = Hierarchy::new("0::/user.slice/user-1000.slice/session-1.scope\n", mounts);
+        let path = "/sys/fs/cgroup/user.slice/user-1000.slice/session-1.scope";
+        assert_eq!(found, Hierarchy { unified: Some(directory("/sys/fs/cgroup", path)), legacy: Vec::new() });
+        assert_eq!(found.unified.unwrap().ancestors().count(), 4);
+    }
+
+    #[test]
+    fn hybrid_in_a_container_that_sees_its_own_part_only() {
+        let mounts = "40 39 0:30 /docker/ab /sys/fs/cgroup/cpu,cpuacct ro - cgroup cgroup rw,cpu,cpuacct\n\
+                      41 39 0:31 /docker/ab /sys/fs/cgroup/memory ro master:11 - cgroup cgroup rw,memory\n\
+                      42 39 0:32 / /sys/fs/cgroup/unified ro - cgroup2 cgroup2 rw\n";
+        let found = Hierarchy::new(
+            "4:memory:/docker/ab/job\n3:cpu,cpuacct:/docker/ab\n1:name=systemd:/x\n0::/../other\n",
+            mounts,
+        );
+        assert_eq!(found.unified, None, "it is outside");
+        assert_eq!(
+            found.legacy("cpuacct"),
+            Some(&directory("/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/cpu,cpuacct"))
+        );
+        assert_eq!(found.legacy("memory"), Some(&directory("/sys/fs/cgroup/memory", "/sys/fs/cgroup/memory/job")));
+        assert_eq!(found.name(), Some(Path::new("job")));
+    }
+
+    #[test]
+    fn what_was_made_for_the_job() {
+        let mounts = "29 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        let job = JobCgroup { unified: Some("/sys/fs/cgroup/a/job".into()), ..JobCgroup::default() };
+        let found = Hierarchy::new("0::/a\n", mounts).with(&job);
+        assert_eq!(found.name(), Some(Path::new("a/job")));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read(membership in ".{0,80}", mountinfo in "([a-z0-9/ :,-]|\n){0,80}") {
+            Hierarchy::new(&membership, &mountinfo);
+        }
+    }
+}
