@@ -1,41 +1,42 @@
-//! What the tracker adds to a command that ends at once: `cargo run --release -p benchmarks -- target/release/resource-tracker`.
+//! Measures the tracker and prints tables: `cargo build --release && cargo run --release -p benchmarks`, with the names
+//! of tables to print only those (`cost accuracy size compare`). `TRACKER=FILE` measures another binary.
+//!
+//! Every figure is a ratio or a difference of two that were taken in the same run, side by side. Nothing is asserted.
 
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+mod accuracy;
+mod compare;
+mod cost;
+mod cputime;
+mod floor;
+mod jobs;
+mod launch;
+mod size;
+mod table;
+mod tree;
 
-const RUNS: usize = 50;
+use anyhow::{Context, bail};
 
 fn main() -> anyhow::Result<()> {
-    let tracker = std::env::args().nth(1).unwrap_or_else(|| "target/release/resource-tracker".into());
-    let mut bare = Vec::new();
-    let mut wrapped = Vec::new();
-    // In turn, so that both meet the same neighbours.
-    for _ in 0..RUNS {
-        bare.push(time(Command::new("true"))?);
-        let mut command = Command::new(&tracker);
-        command.args(["-o", "/dev/null", "--", "true"]);
-        wrapped.push(time(command)?);
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut words = arguments.iter().map(String::as_str);
+    // The programs that are measured beside the tracker are this one as well.
+    match words.next() {
+        Some("floor") => return floor::run(words),
+        Some("tree") => return tree::run(words),
+        Some("job") => return jobs::run(words.next().context("which job?")?),
+        Some("wait") => return accuracy::wait(&arguments[1..]),
+        _ => (),
     }
-    let (bare, wrapped) = (median(bare), median(wrapped));
-    println!("| command | median of {RUNS}, ms |\n| --- | --- |");
-    println!("| `true` | {:.2} |", millis(bare));
-    println!("| `resource-tracker -o /dev/null -- true` | {:.2} |", millis(wrapped));
-    println!("| added | {:.2} |", millis(wrapped.saturating_sub(bare)));
+    let tables: [(&str, fn() -> anyhow::Result<()>); 4] =
+        [("cost", cost::print), ("accuracy", accuracy::print), ("size", size::print), ("compare", compare::print)];
+    if let Some(unknown) = arguments.iter().find(|name| !tables.iter().any(|(table, _)| table == name)) {
+        bail!("no table is called {unknown}; there are {}", tables.map(|(name, _)| name).join(", "));
+    }
+    println!("{}\n", launch::machine());
+    for (name, print) in tables {
+        if arguments.is_empty() || arguments.iter().any(|wanted| wanted == name) {
+            print().with_context(|| format!("table {name}"))?;
+        }
+    }
     Ok(())
-}
-
-fn time(mut command: Command) -> anyhow::Result<Duration> {
-    let start = Instant::now();
-    let status = command.stdin(Stdio::null()).status()?;
-    anyhow::ensure!(status.success(), "{command:?} failed: {status}");
-    Ok(start.elapsed())
-}
-
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort();
-    times[times.len() / 2]
-}
-
-fn millis(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
 }

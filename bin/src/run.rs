@@ -29,7 +29,7 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<i32> {
     };
     let options =
         wrapper::Options { subreaper: !table.no_subreaper, cgroup: (!table.no_cgroup).then(|| table.procfs.clone()) };
-    let mut tracker = Tracker::new(run).host(Host { procfs: table.procfs, sysfs: table.sysfs });
+    let mut tracker = Tracker::new(run).host(Host::new(table.procfs, table.sysfs));
     for (name, config) in settings.sources()? {
         tracker = tracker.source(name, config);
     }

@@ -1,7 +1,9 @@
 //! Where readings come from.
 
+use std::any::Any;
 use std::fmt::Debug;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -25,17 +27,40 @@ pub struct Tick {
 }
 
 /// The machine that is read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Host {
     /// Where procfs is mounted; `/proc` unless a container looks at its host.
     pub procfs: PathBuf,
     /// Where sysfs is mounted; `/sys` likewise.
     pub sysfs: PathBuf,
+    shared: Arc<Mutex<Vec<Arc<dyn Any + Send + Sync>>>>,
+}
+
+impl Host {
+    /// A machine with these two file systems.
+    pub fn new(procfs: impl Into<PathBuf>, sysfs: impl Into<PathBuf>) -> Self {
+        Self { procfs: procfs.into(), sysfs: sysfs.into(), shared: Arc::default() }
+    }
+
+    /// A reader that several sources of a run use together, so that what it reads is read once. The first who asks for
+    /// the type makes it.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn shared<T: Any + Send + Sync>(&self, make: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<Arc<T>> {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = shared.iter().find_map(|item| Arc::clone(item).downcast().ok()) {
+            return Ok(found);
+        }
+        let made = Arc::new(make()?);
+        shared.push(Arc::clone(&made) as _);
+        Ok(made)
+    }
 }
 
 impl Default for Host {
     fn default() -> Self {
-        Self { procfs: "/proc".into(), sysfs: "/sys".into() }
+        Self::new("/proc", "/sys")
     }
 }
 

@@ -56,19 +56,19 @@ impl Sink for StreamSink {
         self.line.clear();
         self.line.extend_from_slice(self.header.as_deref().unwrap_or_default().as_bytes());
         self.encoder.encode(sample, &mut self.line)?;
-        write_whole(&mut self.file, &self.line).with_context(|| format!("cannot write to {}", self.name))?;
+        write_whole(&mut self.file, &self.line, &mut 0).with_context(|| format!("cannot write to {}", self.name))?;
         self.header = None;
         Ok(())
     }
 }
 
 /// Writes all bytes, with one `write` unless the other side takes them in parts. Waits where the stream was made
-/// non-blocking by somebody else who has it.
-pub(crate) fn write_whole(mut file: impl Write + AsFd, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match file.write(bytes) {
+/// non-blocking by somebody else who has it. Counts in `written` what got out, also when it fails.
+pub(crate) fn write_whole(mut file: impl Write + AsFd, bytes: &[u8], written: &mut usize) -> io::Result<()> {
+    while *written < bytes.len() {
+        match file.write(&bytes[*written..]) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(count) => bytes = &bytes[count..],
+            Ok(count) => *written += count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => wait_writable(file.as_fd())?,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
             Err(error) => return Err(error),

@@ -1,11 +1,13 @@
 //! CPU time of the machine: `/proc/stat`, `/proc/loadavg` and the number of processes.
 
+use std::sync::{Arc, Mutex};
+
 use resource_tracker_core::metrics::CpuMetrics;
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::pids::Pids;
+use crate::pids::{Pids, lock};
 use crate::procfile::{ProcFile, percent, rate};
 use crate::scan::{decimal, lines, number, numbers, words};
 
@@ -20,7 +22,7 @@ impl SourceConfig for CpuConfig {
         Ok(Some(Box::new(Cpu {
             stat: ProcFile::open(host.procfs.join("stat"))?,
             loadavg: ProcFile::open_if_present(host.procfs.join("loadavg")),
-            processes: Pids::open(&host.procfs)?,
+            processes: Pids::shared(host)?,
             before: None,
             now: Stat::default(),
         })))
@@ -34,7 +36,7 @@ register_source!(
 struct Cpu {
     stat: ProcFile,
     loadavg: Option<ProcFile>,
-    processes: Pids,
+    processes: Arc<Mutex<Pids>>,
     before: Option<Stat>,
     now: Stat,
 }
@@ -49,8 +51,7 @@ impl Source for Cpu {
         fill(cpu, before, &self.now, secs);
         std::mem::swap(before, &mut self.now);
 
-        cpu.process_count = 0;
-        self.processes.for_each(|_| cpu.process_count += 1)?;
+        cpu.process_count = lock(&self.processes).list(tick.at)?.len() as u32;
         let load = match self.loadavg.as_mut().map(ProcFile::read) {
             Some(Ok(text)) => parse_loadavg(text),
             _ => [None; 3],
@@ -190,7 +191,7 @@ mod tests {
                          ctxt 3000\nprocesses 60\nprocs_running 3\nprocs_blocked 0\n";
 
     fn host(directory: &std::path::Path) -> Host {
-        Host { procfs: directory.into(), sysfs: directory.into() }
+        Host::new(directory, directory)
     }
 
     fn tick(number: u64, elapsed: u64) -> Tick {

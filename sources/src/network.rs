@@ -15,7 +15,7 @@ use crate::procfile::{FIRST_ANSWER, ProcFile, assign, attribute, rate};
 use crate::scan::{lines, numbers};
 
 /// How often identity and link state are read again.
-const REFRESH: Duration = Duration::from_secs(5);
+const REFRESH: Duration = Duration::from_secs(10);
 
 /// Throughput, packets, errors and link state of every network interface but loopback.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
@@ -213,7 +213,7 @@ br-1:2:      10       1    0    0    0     0          0         0       20      
             std::fs::write(device.join(name), text)?;
         }
         std::fs::write(root.join("net/dev"), DEV)?;
-        let host = Host { procfs: root.into(), sysfs: root.into() };
+        let host = Host::new(root, root);
         let mut source = NetworkConfig::default().build(&host)?.ok_or(anyhow::anyhow!("absent"))?;
         let mut out = Sections::default();
         source.collect(&tick(0), &mut out)?;

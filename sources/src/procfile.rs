@@ -1,7 +1,7 @@
 //! A file of procfs that stays open and is read again at each tick.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -68,8 +68,10 @@ pub(crate) fn read_into<'a>(path: &Path, buffer: &'a mut Vec<u8>) -> io::Result<
 
 /// The text of a small sysfs attribute, trimmed; `None` when it is missing, unreadable or empty.
 pub(crate) fn attribute(path: &Path) -> Option<String> {
-    let text = std::fs::read(path).ok()?;
-    let text = String::from_utf8_lossy(&text);
+    // One read gives all of it: an attribute is a page at most.
+    let mut page = [0; PAGE];
+    let length = File::open(path).and_then(|mut file| file.read(&mut page)).ok()?;
+    let text = String::from_utf8_lossy(&page[..length]);
     Some(text.trim_matches(|c: char| c.is_whitespace() || c == '\0').to_owned()).filter(|text| !text.is_empty())
 }
 

@@ -1,7 +1,7 @@
 //! One file that grows by whole lines, whatever happens to it or to the disk.
 
 use std::fs::{File, Metadata, OpenOptions};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Seek};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -112,13 +112,14 @@ impl Output {
     }
 
     fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        let before = self.inode.map(|_| self.len());
-        write_whole(&self.file, bytes).map_err(|error| {
+        let mut written = 0;
+        write_whole(&self.file, bytes, &mut written).map_err(|error| {
             // Half a line is worse than none: take it back, unless somebody else has written after it.
-            if let Some(before) = before
-                && (before..before + bytes.len() as u64).contains(&self.len())
+            if let (Some(_), Ok(end)) = (self.inode, (&self.file).stream_position())
+                && written > 0
+                && self.len() == end
             {
-                let _ = self.file.set_len(before);
+                let _ = self.file.set_len(end.saturating_sub(written as u64));
             }
             anyhow::Error::new(error).context(format!("cannot write to {}", self.path.display()))
         })

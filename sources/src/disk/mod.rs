@@ -22,7 +22,7 @@ use mounts::{Facts, Surveyor};
 /// A sector in `/proc/diskstats`, whatever the drive's own sectors are.
 const SECTOR: u64 = 512;
 
-/// How often space is asked for.
+/// How often space is asked for, and whether mounts changed.
 const SURVEY: Duration = Duration::from_secs(1);
 
 /// Throughput, latency and queue of every disk, and the space of what is mounted from it.
@@ -34,12 +34,13 @@ pub struct DiskConfig {}
 impl SourceConfig for DiskConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         let mut surveyor = Surveyor::new(host);
-        let facts = Background::spawn("disk-facts", move |at| surveyor.survey(at));
+        let facts = Background::spawn("disk-facts", move |(at, changed)| surveyor.survey(at, changed));
         Ok(Some(Box::new(Disk {
             diskstats: ProcFile::open(host.procfs.join("diskstats"))?,
             facts: facts.context("no thread to look at the mounts")?,
             asked: None,
-            before: Vec::new(),
+            has_news: false,
+            known: Vec::new(),
         })))
     }
 }
@@ -52,15 +53,24 @@ register_source!(
 
 struct Disk {
     diskstats: ProcFile,
-    facts: Background<Instant, Arc<Facts>>,
+    facts: Background<(Instant, bool), Arc<Facts>>,
     asked: Option<Instant>,
-    before: Vec<(String, Counters)>,
+    /// Whether a device came up or began to work that was not known.
+    has_news: bool,
+    known: Vec<Known>,
+}
+
+/// A line of diskstats as it was read before.
+struct Known {
+    name: String,
+    counters: Counters,
+    here: bool,
 }
 
 impl Source for Disk {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         if self.asked.is_none_or(|asked| tick.at.saturating_duration_since(asked) >= SURVEY) {
-            self.facts.ask(tick.at);
+            self.facts.ask((tick.at, std::mem::take(&mut self.has_news)));
             self.asked = Some(tick.at);
         }
         let wait = if tick.number == 0 { Duration::ZERO } else { FIRST_ANSWER };
@@ -75,15 +85,18 @@ impl Source for Disk {
             count += 1;
         };
         let millis = tick.elapsed.as_secs_f64() * 1e3;
+        self.known.iter_mut().for_each(|known| known.here = false);
         for (name, now) in lines(self.diskstats.read()?).filter_map(parse_line) {
-            let known = self.before.iter_mut().find(|(other, _)| other == name);
-            let before = match known {
-                Some((_, counters)) => std::mem::replace(counters, now),
-                None => {
-                    self.before.push((name.to_owned(), now));
-                    now
-                }
-            };
+            let index = self.known.iter().position(|known| known.name == name).unwrap_or_else(|| {
+                self.has_news |= tick.number > 0;
+                self.known.push(Known { name: name.to_owned(), counters: now, here: true });
+                self.known.len() - 1
+            });
+            let known = &mut self.known[index];
+            known.here = true;
+            let before = std::mem::replace(&mut known.counters, now);
+            // An unused loop device that gets a file was no disk before.
+            self.has_news |= before == Counters::default() && now != before;
             if let Some(identity) = facts.devices.get(name) {
                 entry(&mut |disk| {
                     set_identity(disk, name, identity);
@@ -91,6 +104,7 @@ impl Source for Disk {
                 });
             }
         }
+        self.known.retain(|known| known.here);
         for (source, mounts) in &facts.others {
             entry(&mut |disk| {
                 if disk.device != *source || disk.read_bytes_total.is_some() {
@@ -136,7 +150,7 @@ fn set_counters(disk: &mut DiskMetrics, before: &Counters, now: &Counters, milli
     disk.utilization_pct = Some(percent(now.busy_millis.saturating_sub(before.busy_millis) as f64, millis).min(100.0));
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Counters {
     reads: Transfers,
     writes: Transfers,
@@ -144,7 +158,7 @@ struct Counters {
     weighted_millis: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Transfers {
     completed: u64,
     sectors: u64,
@@ -195,7 +209,7 @@ mod tests {
             std::fs::write(root.join("diskstats"), line)
         };
         write("10 0 100 20", "5 0 50 10")?;
-        let host = Host { procfs: root.into(), sysfs: root.into() };
+        let host = Host::new(root, root);
         let mut source = DiskConfig::default().build(&host)?.ok_or(anyhow::anyhow!("absent"))?;
         let mut out = Sections::default();
         source.collect(&tick(0, 0), &mut out)?;

@@ -1,6 +1,7 @@
 //! What is mounted, from which disk, and how much space there is. All of it off the sampling thread.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -9,14 +10,15 @@ use std::time::{Duration, Instant};
 
 use resource_tracker_core::Host;
 use resource_tracker_core::metrics::DiskMountMetrics;
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::device::{Identity, kernel_name};
 use super::shared::SharedMounts;
 use crate::procfile::percent;
 use crate::scan::{lines, words};
 
-/// How often devices and mounts are looked up again; space is asked for more often.
-const RELIST: Duration = Duration::from_secs(5);
+/// How often devices and mounts are looked up again when nothing is known to have changed; space is asked for more often.
+const RELIST: Duration = Duration::from_secs(60);
 
 /// What is known of disks beside their counters.
 #[derive(Debug, Default)]
@@ -28,8 +30,9 @@ pub(super) struct Facts {
 }
 
 pub(super) struct Surveyor {
-    procfs: PathBuf,
     sysfs: PathBuf,
+    mountinfo: PathBuf,
+    watch: MountWatch,
     listed: Option<Instant>,
     devices: HashMap<String, Identity>,
     mounts: Vec<Mount>,
@@ -38,15 +41,24 @@ pub(super) struct Surveyor {
 
 impl Surveyor {
     pub(super) fn new(host: &Host) -> Self {
-        let (procfs, sysfs) = (host.procfs.clone(), host.sysfs.clone());
-        let (devices, mounts, shared) = (HashMap::new(), Vec::new(), SharedMounts::default());
-        Self { procfs, sysfs, listed: None, devices, mounts, shared }
+        let mountinfo = host.procfs.join("self/mountinfo");
+        Self {
+            sysfs: host.sysfs.clone(),
+            watch: MountWatch::new(&mountinfo),
+            mountinfo,
+            listed: None,
+            devices: HashMap::new(),
+            mounts: Vec::new(),
+            shared: SharedMounts::default(),
+        }
     }
 
-    pub(super) fn survey(&mut self, at: Instant) -> Arc<Facts> {
-        if self.listed.is_none_or(|listed| at.saturating_duration_since(listed) >= RELIST) {
+    /// What is known now; looked up anew when devices or mounts have `changed`.
+    pub(super) fn survey(&mut self, at: Instant, changed: bool) -> Arc<Facts> {
+        let is_old = self.listed.is_none_or(|listed| at.saturating_duration_since(listed) >= RELIST);
+        if self.watch.has_changed() || changed || is_old {
             self.devices = self.list_devices();
-            let mountinfo = std::fs::read(self.procfs.join("self/mountinfo")).unwrap_or_default();
+            let mountinfo = std::fs::read(&self.mountinfo).unwrap_or_default();
             self.mounts = distinct(lines(&mountinfo).filter_map(Mount::parse), |mount| self.disk_of(mount));
             self.listed = Some(at);
         }
@@ -95,6 +107,24 @@ impl Surveyor {
         let whole = if path.join("partition").exists() { path.parent()? } else { &path };
         let name = kernel_name(&whole.file_name()?.to_string_lossy());
         self.devices.contains_key(&name).then_some(name)
+    }
+}
+
+/// Notices that something was mounted or unmounted.
+struct MountWatch(Option<File>);
+
+impl MountWatch {
+    fn new(mountinfo: &Path) -> Self {
+        Self(File::open(mountinfo).ok())
+    }
+
+    /// Whether the list of mounts has changed since the last time: the kernel says so by an exceptional condition.
+    fn has_changed(&self) -> bool {
+        self.0.as_ref().is_some_and(|file| {
+            let mut poll = [PollFd::new(file, PollFlags::PRI)];
+            rustix::event::poll(&mut poll, Some(&Timespec::default())).is_ok()
+                && poll[0].revents().intersects(PollFlags::PRI | PollFlags::ERR)
+        })
     }
 }
 

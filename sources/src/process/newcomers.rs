@@ -1,11 +1,13 @@
 //! Processes that were not there before: found by one listing of procfs, without opening those that are known.
 
-use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use resource_tracker_core::{Host, Tick};
 
 use super::files::Files;
 use super::stat::Stat;
-use crate::pids::Pids;
+use crate::pids::{Pids, lock};
 use crate::procfile::ProcFile;
 use crate::scan::{number, words};
 
@@ -13,10 +15,9 @@ use crate::scan::{number, words};
 const LONG: Duration = Duration::from_secs(5);
 
 pub(super) struct Newcomers {
-    pids: Pids,
+    pids: Arc<Mutex<Pids>>,
     loadavg: Option<ProcFile>,
     last_pid: Option<u64>,
-    listed: Vec<i32>,
     /// Processes that were looked at and do not belong to the tree, in order.
     foreign: Vec<i32>,
     next_foreign: Vec<i32>,
@@ -24,12 +25,11 @@ pub(super) struct Newcomers {
 }
 
 impl Newcomers {
-    pub(super) fn new(procfs: &Path) -> anyhow::Result<Self> {
+    pub(super) fn new(host: &Host) -> anyhow::Result<Self> {
         Ok(Self {
-            pids: Pids::open(procfs)?,
-            loadavg: ProcFile::open_if_present(procfs.join("loadavg")),
+            pids: Pids::shared(host)?,
+            loadavg: ProcFile::open_if_present(host.procfs.join("loadavg")),
             last_pid: None,
-            listed: Vec::new(),
             foreign: Vec::new(),
             next_foreign: Vec::new(),
             unknown: Vec::new(),
@@ -41,22 +41,17 @@ impl Newcomers {
     pub(super) fn read(
         &mut self,
         files: &mut Files,
-        elapsed: Duration,
+        tick: &Tick,
         is_member: impl Fn(i32) -> bool,
     ) -> anyhow::Result<&mut Vec<Stat>> {
-        if self.pids_went_round() || elapsed >= LONG {
+        if self.pids_went_round() || tick.elapsed >= LONG {
             self.foreign.clear();
         }
-        let Self { pids, listed, foreign, next_foreign, unknown, .. } = self;
-        listed.clear();
-        pids.for_each(|pid| listed.push(pid))?;
-        if !listed.is_sorted() {
-            listed.sort_unstable();
-        }
+        let Self { pids, foreign, next_foreign, unknown, .. } = self;
         unknown.clear();
         next_foreign.clear();
         let mut known = foreign.iter().copied().peekable();
-        for pid in listed.iter().copied() {
+        for pid in lock(pids).list(tick.at)?.iter().copied() {
             while known.next_if(|foreign| *foreign < pid).is_some() {}
             if known.peek() == Some(&pid) {
                 next_foreign.push(pid);

@@ -65,7 +65,7 @@ impl Tree {
         Ok(Self {
             own_pid: std::process::id() as i32,
             files: Files::new(&host.procfs)?,
-            newcomers: Newcomers::new(&host.procfs)?,
+            newcomers: Newcomers::new(host)?,
             has_clock: speaks_of_us(&host.procfs),
             root: None,
             root_has_ended: false,
@@ -156,7 +156,7 @@ impl Tree {
         let (own_pid, tree_pid) = (self.own_pid, tracked.pid);
         let Self { files, newcomers, members, by_pid, root, root_has_ended, has_clock, .. } = self;
         let is_known = |pid, by_pid: &HashMap<i32, Identity>| by_pid.contains_key(&pid);
-        let unknown = newcomers.read(files, tick.elapsed, |pid| is_known(pid, by_pid))?;
+        let unknown = newcomers.read(files, tick, |pid| is_known(pid, by_pid))?;
         if root.is_none() {
             *root = unknown.iter().find(|stat| stat.pid == tree_pid).map(Stat::identity);
         }

@@ -1,0 +1,142 @@
+//! What watching costs, as a multiple of the floor.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use crate::launch::{Running, part, seconds, tracker};
+use crate::tree::{Life, Tree};
+use crate::{cputime, table};
+
+const INTERVALS: [Duration; 3] = [Duration::from_secs(1), Duration::from_millis(100), Duration::from_millis(10)];
+
+pub(crate) fn print() -> anyhow::Result<()> {
+    table::head(
+        "Cost of a sample",
+        ["watched", "interval", "floor, µs", "tracker, µs", "tracker / floor", "share of a core"],
+    );
+    for interval in INTERVALS {
+        row("the machine", interval, None, &[])?;
+    }
+    for size in [1, 100, 1000, 5000] {
+        let tree = Tree::grow(size, Life::Asleep)?;
+        for interval in INTERVALS {
+            row(
+                &format!("and {size} that sleep"),
+                interval,
+                Some(&tree),
+                &["--set", "sources.process.pss_budget_pct=0"],
+            )?;
+        }
+    }
+    for (size, interval) in [(100, INTERVALS[1]), (100, INTERVALS[0]), (1000, INTERVALS[0]), (5000, INTERVALS[0])] {
+        let tree = Tree::grow(size, Life::Awake(interval / 2))?;
+        let what = format!("and {size} that all run in each interval");
+        row(&what, interval, Some(&tree), &["--set", "sources.process.pss_budget_pct=0"])?;
+    }
+    let strangers = Tree::grow(5000, Life::Asleep)?;
+    let tree = Tree::grow(100, Life::Asleep)?;
+    row("and 100, beside 5000 others", INTERVALS[0], Some(&tree), &["--set", "sources.process.pss_budget_pct=0"])?;
+    row("and 100 with PSS, beside 5000 others", INTERVALS[0], Some(&tree), &[])?;
+    drop(strangers);
+    table::note(
+        "Floor and tracker run side by side; CPU time of all threads, from `schedstat`, over the same seconds. The floor \
+         reads the same files of the machine, and `stat`, `statm` and `io` of each process, and writes as many bytes.",
+    );
+    syscalls()
+}
+
+fn row(what: &str, interval: Duration, tree: Option<&Tree>, options: &[&str]) -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let output = directory.path().join("samples.jsonl");
+    let mut command = Command::new(tracker());
+    command.args(["-i", &seconds(interval), "-o"]).arg(&output).args(options).stderr(Stdio::null());
+    if let Some(tree) = tree {
+        command.args(["--pid", &tree.pids[0].to_string()]);
+    }
+    let tracker = Running::start(&mut command)?;
+    let bytes = line_length(&output, interval)?;
+    let floor = start_floor(interval, bytes, &directory.path().join("floor"), tree)?;
+    let window = if interval >= Duration::from_secs(1) { 12 } else { 5 };
+    // Both are warm after a while.
+    std::thread::sleep((interval * 3).max(Duration::from_secs(1)));
+    let before = (Instant::now(), cputime::of(floor.pid())?, cputime::of(tracker.pid())?);
+    std::thread::sleep(Duration::from_secs(window));
+    let after = (Instant::now(), cputime::of(floor.pid())?, cputime::of(tracker.pid())?);
+    let time = (after.0 - before.0).as_secs_f64();
+    let samples = time / interval.as_secs_f64();
+    let micros = |after: Duration, before: Duration| (after - before).as_secs_f64() * 1e6 / samples;
+    let (floor, tracker) = (micros(after.1, before.1), micros(after.2, before.2));
+    table::row([
+        what.into(),
+        format!("{interval:?}"),
+        format!("{floor:.0}"),
+        format!("{tracker:.0}"),
+        format!("{:.2}", tracker / floor),
+        format!("{:.3} %", tracker * samples / time / 1e4),
+    ]);
+    Ok(())
+}
+
+/// How long a sample is, as soon as there are two.
+fn line_length(output: &Path, interval: Duration) -> anyhow::Result<usize> {
+    let deadline = Instant::now() + interval * 2 + Duration::from_secs(10);
+    while Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+        let text = fs::read_to_string(output).unwrap_or_default();
+        if let Some(line) = text.split_inclusive('\n').nth(1).filter(|line| line.ends_with('\n')) {
+            return Ok(line.len());
+        }
+    }
+    anyhow::bail!("the tracker writes no samples to {}", output.display())
+}
+
+fn start_floor(interval: Duration, bytes: usize, output: &Path, tree: Option<&Tree>) -> anyhow::Result<Running> {
+    let output = output.to_str().context("a path")?;
+    let mut command = part(&["floor", &seconds(interval), &bytes.to_string(), output])?;
+    let mut child = command.stdin(Stdio::piped()).spawn()?;
+    let mut input = child.stdin.take().context("the floor has no input")?;
+    for pid in tree.iter().flat_map(|tree| &tree.pids) {
+        writeln!(input, "{pid}")?;
+    }
+    drop(input);
+    Ok(Running::from(child))
+}
+
+/// System calls a tick, counted by `strace`.
+fn syscalls() -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let output = directory.path().join("out");
+    let path = output.to_str().context("a path")?;
+    let mut tracker = Command::new(tracker());
+    tracker.args(["-i", "0.1", "-o", path]);
+    let floor = part(&["floor", "0.1", "3000", path])?;
+    let (Some(floor), Some(tracker)) = (count(&floor)?, count(&tracker)?) else {
+        println!("System calls a tick: not counted, because `strace` is not installed.\n");
+        return Ok(());
+    };
+    table::head("System calls a tick", ["floor", "tracker", "more"]);
+    table::row([format!("{floor:.1}"), format!("{tracker:.1}"), format!("{:.1}", tracker - floor)]);
+    table::note("At 100 ms, as the difference of 10 s and 2 s under `strace -f -c`.");
+    Ok(())
+}
+
+fn count(program: &Command) -> anyhow::Result<Option<f64>> {
+    let (Some(short), Some(long)) = (count_for(program, 2)?, count_for(program, 10)?) else { return Ok(None) };
+    Ok(Some((long - short) / 80.0))
+}
+
+fn count_for(program: &Command, secs: u32) -> anyhow::Result<Option<f64>> {
+    let summary = tempfile::NamedTempFile::new()?;
+    let mut strace = Command::new("timeout");
+    strace.args(["-s", "INT", &secs.to_string(), "strace", "-f", "-c", "-o"]).arg(summary.path());
+    strace.arg(program.get_program()).args(program.get_args()).stdin(Stdio::null()).stderr(Stdio::null());
+    strace.status()?;
+    let text = fs::read_to_string(summary.path())?;
+    let total = text.lines().find(|line| line.ends_with(" total")).and_then(|line| line.split_whitespace().nth(3));
+    Ok(total.and_then(|word| word.parse().ok()))
+}

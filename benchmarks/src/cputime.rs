@@ -1,0 +1,17 @@
+//! CPU time of a program that runs.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::Context;
+
+/// Of all threads that it has: `/proc/PID/task/*/schedstat`, in nanoseconds.
+pub(crate) fn of(pid: u32) -> anyhow::Result<Duration> {
+    let mut sum = 0;
+    for task in fs::read_dir(format!("/proc/{pid}/task")).with_context(|| format!("process {pid} is gone"))? {
+        // A thread can end in between.
+        let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else { continue };
+        sum += text.split(' ').next().unwrap_or_default().parse::<u64>().context("schedstat")?;
+    }
+    Ok(Duration::from_nanos(sum))
+}
