@@ -23,6 +23,7 @@ pub mod sink;
 pub mod source;
 mod tracked;
 pub mod tracker;
+pub mod unit;
 
 pub use config::{ConfigError, Settings};
 pub use isolation::is_guarded;

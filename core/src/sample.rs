@@ -12,8 +12,8 @@ use crate::json;
 
 /// A part of a sample: one object or one list, under a name of its own.
 ///
-/// A section is a plain struct. The doc comment of a field is its description; `#[schemars(extend("unit" = "bytes",
-/// "kind" = "counter"))]` gives its unit and its kind (`gauge`, `counter`: only grows, `delta`: in the interval).
+/// A section is a plain struct. The doc comment of a field is its description; its unit and kind are given by
+/// `#[schemars(transform = Counter("bytes"))]` and the others of [`unit`](crate::unit).
 /// Several section types may share a name: objects are joined into one object, lists are put one after the other.
 pub trait Section: Serialize + JsonSchema + Default + Send + Sync + 'static {
     /// The key of the section in a sample.

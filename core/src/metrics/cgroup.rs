@@ -2,6 +2,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::sample::Section;
+use crate::unit::{Delta, Gauge, Info};
 
 /// The cgroup that the job runs in: its limits and what is used of them, by all that is in it. Limits are the lowest on
 /// the way up. A value is null where its controller is missing or no limit is set. Without a job it is the tracker's
@@ -9,43 +10,43 @@ use crate::sample::Section;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct CgroupMetrics {
     /// Path below the root of the hierarchy, of v2 where it is mounted.
-    #[schemars(extend("kind" = "info"))]
+    #[schemars(transform = Info)]
     pub path: String,
     /// Cores that may be used at most. v2 `cpu.max`, v1 `cpu.cfs_quota_us` of `cpu.cfs_period_us`
-    #[schemars(extend("unit" = "cores", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("cores"))]
     pub cpu_limit_cores: Option<f64>,
     /// Cores that were used. v2 `cpu.stat`, `usage_usec`; v1 `cpuacct.usage`
-    #[schemars(extend("unit" = "cores", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("cores"))]
     pub cpu_used_cores: Option<f64>,
     /// Enforcement periods in which it ran out of its quota. `cpu.stat`, `nr_throttled` of `nr_periods`
-    #[schemars(extend("unit" = "percent", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("percent"))]
     pub cpu_throttled_pct: Option<f64>,
     /// Time that its threads were kept from running by the quota. v2 `cpu.stat`, `throttled_usec`; v1 `throttled_time`
-    #[schemars(extend("unit" = "seconds", "kind" = "delta"))]
+    #[schemars(transform = Delta("seconds"))]
     pub cpu_throttled_secs: Option<f64>,
     /// Memory that may be used at most. v2 `memory.max`, v1 `memory.limit_in_bytes`
-    #[schemars(extend("unit" = "MiB", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("MiB"))]
     pub memory_limit_mib: Option<f64>,
     /// Memory that is used, page cache included. v2 `memory.current`, v1 `memory.usage_in_bytes`
-    #[schemars(extend("unit" = "MiB", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("MiB"))]
     pub memory_used_mib: Option<f64>,
     /// The most memory that was ever used since the cgroup was made. v2 `memory.peak`, v1 `memory.max_usage_in_bytes`
-    #[schemars(extend("unit" = "MiB", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("MiB"))]
     pub memory_peak_mib: Option<f64>,
     /// Processes that were killed because memory ran out. v2 `memory.events`, v1 `memory.oom_control`, `oom_kill`
-    #[schemars(extend("unit" = "processes", "kind" = "delta"))]
+    #[schemars(transform = Delta("processes"))]
     pub oom_kills: Option<u64>,
     /// Bytes read from storage. v2 `io.stat`, `rbytes`; v1 `blkio.throttle.io_service_bytes_recursive`
-    #[schemars(extend("unit" = "bytes", "kind" = "delta"))]
+    #[schemars(transform = Delta("bytes"))]
     pub io_read_bytes: Option<u64>,
     /// Bytes written to storage. v2 `io.stat`, `wbytes`; v1 `blkio.throttle.io_service_bytes_recursive`
-    #[schemars(extend("unit" = "bytes", "kind" = "delta"))]
+    #[schemars(transform = Delta("bytes"))]
     pub io_write_bytes: Option<u64>,
     /// Processes and threads that there may be at most. `pids.max`
-    #[schemars(extend("unit" = "threads", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("threads"))]
     pub pids_limit: Option<u64>,
     /// Processes and threads that there are. `pids.current`
-    #[schemars(extend("unit" = "threads", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("threads"))]
     pub pids_current: Option<u64>,
 }
 

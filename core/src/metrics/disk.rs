@@ -1,6 +1,8 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::unit::{Counter, Gauge};
+
 use super::list_section;
 
 list_section! {
@@ -24,41 +26,41 @@ pub struct DiskMetrics {
     /// Kind of drive. The kernel's name of it, and `/sys/block/DEV/queue/rotational`
     pub device_type: Option<DiskType>,
     /// Size of the device. `/sys/block/DEV/size` × 512
-    #[schemars(extend("unit" = "bytes", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("bytes"))]
     pub capacity_bytes: Option<u64>,
     /// Devices that this one is made of (LVM, RAID, multipath). Its I/O is counted there too. `/sys/block/DEV/slaves`
     pub slaves: Vec<String>,
     /// What is mounted from it, each file system once: bind mounts and btrfs subvolumes are not listed again.
     pub mounts: Vec<DiskMountMetrics>,
     /// Bytes read. `/proc/diskstats`, sectors of 512 bytes
-    #[schemars(extend("unit" = "bytes/second", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("bytes/second"))]
     pub read_bytes_per_sec: Option<f64>,
     /// Bytes written. `/proc/diskstats`, sectors of 512 bytes
-    #[schemars(extend("unit" = "bytes/second", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("bytes/second"))]
     pub write_bytes_per_sec: Option<f64>,
     /// Bytes read since boot. `/proc/diskstats`, sectors of 512 bytes
-    #[schemars(extend("unit" = "bytes", "kind" = "counter"))]
+    #[schemars(transform = Counter("bytes"))]
     pub read_bytes_total: Option<u64>,
     /// Bytes written since boot. `/proc/diskstats`, sectors of 512 bytes
-    #[schemars(extend("unit" = "bytes", "kind" = "counter"))]
+    #[schemars(transform = Counter("bytes"))]
     pub write_bytes_total: Option<u64>,
     /// Reads that were completed. `/proc/diskstats`
-    #[schemars(extend("unit" = "reads/second", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("reads/second"))]
     pub reads_per_sec: Option<f64>,
     /// Writes that were completed. `/proc/diskstats`
-    #[schemars(extend("unit" = "writes/second", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("writes/second"))]
     pub writes_per_sec: Option<f64>,
     /// Time that a read took, queueing included; null when none ended. `/proc/diskstats`
-    #[schemars(extend("unit" = "milliseconds", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("milliseconds"))]
     pub read_latency_ms: Option<f64>,
     /// Time that a write took, queueing included; null when none ended. `/proc/diskstats`
-    #[schemars(extend("unit" = "milliseconds", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("milliseconds"))]
     pub write_latency_ms: Option<f64>,
     /// Requests that were queued or in flight, on average. `/proc/diskstats`, weighted time
-    #[schemars(extend("unit" = "requests", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("requests"))]
     pub queue_length: Option<f64>,
     /// Share of time in which the device had something to do. `/proc/diskstats`, time of I/O
-    #[schemars(extend("unit" = "percent", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("percent"))]
     pub utilization_pct: Option<f64>,
 }
 
@@ -82,15 +84,15 @@ pub struct DiskMountMetrics {
     /// Type of file system, such as `ext4`. `/proc/self/mountinfo`
     pub filesystem: String,
     /// Size of the file system. `statvfs`, `f_blocks` × `f_frsize`
-    #[schemars(extend("unit" = "bytes", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("bytes"))]
     pub total_bytes: Option<u64>,
     /// What unprivileged users can still write. `statvfs`, `f_bavail` × `f_frsize`
-    #[schemars(extend("unit" = "bytes", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("bytes"))]
     pub available_bytes: Option<u64>,
     /// What is occupied. `statvfs`, (`f_blocks` − `f_bfree`) × `f_frsize`
-    #[schemars(extend("unit" = "bytes", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("bytes"))]
     pub used_bytes: Option<u64>,
     /// The same as a share of the size; 0 when the size is 0.
-    #[schemars(extend("unit" = "percent", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("percent"))]
     pub used_pct: Option<f64>,
 }

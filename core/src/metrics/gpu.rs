@@ -3,6 +3,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::unit::Gauge;
+
 use super::list_section;
 
 list_section! {
@@ -24,27 +26,27 @@ pub struct GpuMetrics {
     /// What else the vendor tells, such as the driver's version.
     pub detail: BTreeMap<String, String>,
     /// Share of time in which the device computed.
-    #[schemars(extend("unit" = "percent", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("percent"))]
     pub utilization_pct: f64,
     /// Memory of the device.
-    #[schemars(extend("unit" = "bytes", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("bytes"))]
     pub vram_total_bytes: u64,
     /// Memory of the device in use.
-    #[schemars(extend("unit" = "bytes", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("bytes"))]
     pub vram_used_bytes: u64,
     /// The same as a share of the device's memory; 0 when it has none.
-    #[schemars(extend("unit" = "percent", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("percent"))]
     pub vram_used_pct: f64,
     /// Temperature of the die.
-    #[schemars(extend("unit" = "celsius", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("celsius"))]
     pub temperature_celsius: u32,
     /// Power draw.
-    #[schemars(extend("unit" = "watts", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("watts"))]
     pub power_watts: f64,
     /// Clock of the cores.
-    #[schemars(extend("unit" = "MHz", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("MHz"))]
     pub frequency_mhz: u32,
     /// Compute cores; null where the device does not tell.
-    #[schemars(extend("unit" = "cores", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("cores"))]
     pub core_count: Option<u32>,
 }

@@ -1,6 +1,8 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::unit::{Counter, Gauge};
+
 use super::list_section;
 
 list_section! {
@@ -20,39 +22,39 @@ pub struct NetworkMetrics {
     /// State of the link: `up`, `down`, `unknown`, … `/sys/class/net/IFACE/operstate`
     pub operstate: Option<String>,
     /// Speed of the link; -1 where the interface reports none. `/sys/class/net/IFACE/speed`
-    #[schemars(extend("unit" = "Mbit/s", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("Mbit/s"))]
     pub speed_mbps: Option<i64>,
     /// Largest packet. `/sys/class/net/IFACE/mtu`
-    #[schemars(extend("unit" = "bytes", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("bytes"))]
     pub mtu: Option<u32>,
     /// Bytes received. `/proc/net/dev`
-    #[schemars(extend("unit" = "bytes/second", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("bytes/second"))]
     pub rx_bytes_per_sec: f64,
     /// Bytes sent. `/proc/net/dev`
-    #[schemars(extend("unit" = "bytes/second", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("bytes/second"))]
     pub tx_bytes_per_sec: f64,
     /// Bytes received since the interface came up. `/proc/net/dev`
-    #[schemars(extend("unit" = "bytes", "kind" = "counter"))]
+    #[schemars(transform = Counter("bytes"))]
     pub rx_bytes_total: u64,
     /// Bytes sent since the interface came up. `/proc/net/dev`
-    #[schemars(extend("unit" = "bytes", "kind" = "counter"))]
+    #[schemars(transform = Counter("bytes"))]
     pub tx_bytes_total: u64,
     /// Packets received. `/proc/net/dev`
-    #[schemars(extend("unit" = "packets/second", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("packets/second"))]
     pub rx_packets_per_sec: f64,
     /// Packets sent. `/proc/net/dev`
-    #[schemars(extend("unit" = "packets/second", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("packets/second"))]
     pub tx_packets_per_sec: f64,
     /// Receive errors since the interface came up. `/proc/net/dev`, `errs`
-    #[schemars(extend("unit" = "packets", "kind" = "counter"))]
+    #[schemars(transform = Counter("packets"))]
     pub rx_errors_total: u64,
     /// Send errors since the interface came up. `/proc/net/dev`, `errs`
-    #[schemars(extend("unit" = "packets", "kind" = "counter"))]
+    #[schemars(transform = Counter("packets"))]
     pub tx_errors_total: u64,
     /// Packets received and thrown away since the interface came up. `/proc/net/dev`, `drop`
-    #[schemars(extend("unit" = "packets", "kind" = "counter"))]
+    #[schemars(transform = Counter("packets"))]
     pub rx_dropped_total: u64,
     /// Packets thrown away instead of sent since the interface came up. `/proc/net/dev`, `drop`
-    #[schemars(extend("unit" = "packets", "kind" = "counter"))]
+    #[schemars(transform = Counter("packets"))]
     pub tx_dropped_total: u64,
 }

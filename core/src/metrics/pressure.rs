@@ -2,6 +2,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::sample::Section;
+use crate::unit::Gauge;
 
 /// How long tasks waited for what they need: `pressure`. Pressure stall information of the kernel, `/proc/pressure`;
 /// missing where the kernel has none (before 4.20, or `psi=0`).
@@ -28,10 +29,10 @@ pub struct ResourcePressure {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Stall {
     /// Share of the last 10 seconds, averaged by the kernel. `avg10`
-    #[schemars(extend("unit" = "percent", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("percent"))]
     pub avg10_pct: f64,
     /// Share of the interval. `total`
-    #[schemars(extend("unit" = "percent", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("percent"))]
     pub interval_pct: f64,
 }
 

@@ -2,58 +2,59 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::sample::Section;
+use crate::unit::{Delta, Gauge, Info};
 
 /// The process tree that is tracked, in `cpu` beside the machine's figures. All fields are null when no process is
 /// tracked or the process was never seen; they are 0 once it has ended.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct ProcessMetrics {
     /// How CPU time was counted.
-    #[schemars(extend("kind" = "info"))]
+    #[schemars(transform = Info)]
     pub process_accounting: Option<ProcessAccounting>,
     /// Cores that the tree used. The process CPU-time clock of each, `cutime` + `cstime` of `/proc/PID/stat` and `wait4`
     /// for what has ended
-    #[schemars(extend("unit" = "cores", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("cores"))]
     pub process_cores_used: Option<f64>,
     /// Descendants that exist, without the root. `/proc/PID/stat`, `ppid`
-    #[schemars(extend("unit" = "processes", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("processes"))]
     pub process_child_count: Option<u32>,
     /// CPU time of the tree in user mode. As `process_cores_used`, divided by `utime` and `stime`
-    #[schemars(extend("unit" = "seconds", "kind" = "delta"))]
+    #[schemars(transform = Delta("seconds"))]
     pub process_utime_secs: Option<f64>,
     /// CPU time of the tree in the kernel. As `process_utime_secs`
-    #[schemars(extend("unit" = "seconds", "kind" = "delta"))]
+    #[schemars(transform = Delta("seconds"))]
     pub process_stime_secs: Option<f64>,
     /// Resident memory of the tree; pages that processes share count in each. `/proc/PID/stat`, `rss`
-    #[schemars(extend("unit" = "MiB", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("MiB"))]
     pub process_rss_mib: Option<f64>,
     /// The most memory so far that the tree had resident at a tick, or that one process of it ever had; so a peak
     /// between two ticks is not missed. `/proc/PID/status`, `VmHWM`; for what has ended `ru_maxrss` of `wait4`
-    #[schemars(extend("unit" = "MiB", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("MiB"))]
     pub process_peak_rss_mib: Option<f64>,
     /// Resident memory of the tree, where a page that N processes share counts 1/N. Reading it costs the job, so it is
     /// read rarely enough to stay within its budget. `/proc/PID/smaps_rollup`, `Pss`
-    #[schemars(extend("unit" = "MiB", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("MiB"))]
     pub process_pss_mib: Option<f64>,
     /// How old `process_pss_mib` is.
-    #[schemars(extend("unit" = "seconds", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("seconds"))]
     pub process_pss_age_secs: Option<f64>,
     /// Bytes that the tree caused to be read from storage. `/proc/PID/io`, `read_bytes`
-    #[schemars(extend("unit" = "bytes", "kind" = "delta"))]
+    #[schemars(transform = Delta("bytes"))]
     pub process_disk_read_bytes: Option<u64>,
     /// Bytes that the tree caused to be written to storage. `/proc/PID/io`, `write_bytes`
-    #[schemars(extend("unit" = "bytes", "kind" = "delta"))]
+    #[schemars(transform = Delta("bytes"))]
     pub process_disk_write_bytes: Option<u64>,
     /// Threads of the tree. `/proc/PID/stat`, `num_threads`
-    #[schemars(extend("unit" = "threads", "kind" = "gauge"))]
+    #[schemars(transform = Gauge("threads"))]
     pub process_thread_count: Option<u32>,
     /// Page faults of the tree that needed a disk. `/proc/PID/stat`, `majflt` + `cmajflt`
-    #[schemars(extend("unit" = "faults", "kind" = "delta"))]
+    #[schemars(transform = Delta("faults"))]
     pub process_major_faults: Option<u64>,
     /// Times that a thread of the tree gave up its CPU to wait. `/proc/PID/task/TID/status`, of at most 500 threads a second
-    #[schemars(extend("unit" = "switches", "kind" = "delta"))]
+    #[schemars(transform = Delta("switches"))]
     pub process_voluntary_context_switches: Option<u64>,
     /// Times that a thread of the tree was taken off its CPU. `/proc/PID/task/TID/status`, of at most 500 threads a second
-    #[schemars(extend("unit" = "switches", "kind" = "delta"))]
+    #[schemars(transform = Delta("switches"))]
     pub process_involuntary_context_switches: Option<u64>,
 }
 

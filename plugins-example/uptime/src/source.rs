@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
+use resource_tracker_core::unit::Counter;
 use resource_tracker_core::{
     Host, Section, Sections, Source, SourceConfig, SourceEntry, Tick, register_section, register_source,
 };
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Default, Serialize, JsonSchema)]
 struct UptimeMetrics {
     /// Time since the machine was started. `/proc/uptime`
-    #[schemars(extend("unit" = "seconds", "kind" = "counter"))]
+    #[schemars(transform = Counter("seconds"))]
     secs: f64,
 }
 
