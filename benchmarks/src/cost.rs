@@ -7,45 +7,46 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use nix::sys::signal::Signal;
 
-use crate::launch::{Running, part, seconds, tracker};
+use crate::launch::{Running, part, seconds, spread, tracker};
 use crate::tree::{Life, Tree};
 use crate::{cputime, table};
 
 const INTERVALS: [Duration; 3] = [Duration::from_secs(1), Duration::from_millis(100), Duration::from_millis(10)];
+
+/// Each figure is the median of so many.
+const WINDOWS: usize = 5;
 
 pub(crate) fn print() -> anyhow::Result<()> {
     table::head(
         "Cost of a sample",
         ["watched", "interval", "floor, µs", "tracker, µs", "tracker / floor", "share of a core"],
     );
+    let no_pss = ["--set", "sources.process.pss_budget_pct=0"];
     for interval in INTERVALS {
         row("the machine", interval, None, &[])?;
     }
     for size in [1, 100, 1000, 5000] {
         let tree = Tree::grow(size, Life::Asleep)?;
         for interval in INTERVALS {
-            row(
-                &format!("and {size} that sleep"),
-                interval,
-                Some(&tree),
-                &["--set", "sources.process.pss_budget_pct=0"],
-            )?;
+            row(&format!("and {size} that sleep"), interval, Some(&tree), &no_pss)?;
         }
     }
     for (size, interval) in [(100, INTERVALS[1]), (100, INTERVALS[0]), (1000, INTERVALS[0]), (5000, INTERVALS[0])] {
         let tree = Tree::grow(size, Life::Awake(interval / 2))?;
-        let what = format!("and {size} that all run in each interval");
-        row(&what, interval, Some(&tree), &["--set", "sources.process.pss_budget_pct=0"])?;
+        row(&format!("and {size} that all run in each interval"), interval, Some(&tree), &no_pss)?;
     }
     let strangers = Tree::grow(5000, Life::Asleep)?;
+    row("the machine, with 5000 others", INTERVALS[0], None, &[])?;
     let tree = Tree::grow(100, Life::Asleep)?;
-    row("and 100, beside 5000 others", INTERVALS[0], Some(&tree), &["--set", "sources.process.pss_budget_pct=0"])?;
-    row("and 100 with PSS, beside 5000 others", INTERVALS[0], Some(&tree), &[])?;
+    row("and 100 that sleep, with 5000 others", INTERVALS[0], Some(&tree), &no_pss)?;
+    row("and 100 that sleep, with 5000 others, and PSS", INTERVALS[0], Some(&tree), &[])?;
     drop(strangers);
     table::note(
-        "Floor and tracker run side by side; CPU time of all threads, from `schedstat`, over the same seconds. The floor \
-         reads the same files of the machine, and `stat`, `statm` and `io` of each process, and writes as many bytes.",
+        "Floor and tracker run in turn on the same CPU; CPU time of all threads, from `schedstat`; medians of five turns, \
+         without PSS unless it is said. The floor reads the same files of the machine, and `stat`, `statm` and \
+         `io` of each process, through descriptors that it keeps open, and writes as many bytes.",
     );
     syscalls()
 }
@@ -58,28 +59,50 @@ fn row(what: &str, interval: Duration, tree: Option<&Tree>, options: &[&str]) ->
     if let Some(tree) = tree {
         command.args(["--pid", &tree.pids[0].to_string()]);
     }
+    pin()?;
     let tracker = Running::start(&mut command)?;
     let bytes = line_length(&output, interval)?;
     let floor = start_floor(interval, bytes, &directory.path().join("floor"), tree)?;
-    let window = if interval >= Duration::from_secs(1) { 12 } else { 5 };
     // Both are warm after a while.
     std::thread::sleep((interval * 3).max(Duration::from_secs(1)));
-    let before = (Instant::now(), cputime::of(floor.pid())?, cputime::of(tracker.pid())?);
-    std::thread::sleep(Duration::from_secs(window));
-    let after = (Instant::now(), cputime::of(floor.pid())?, cputime::of(tracker.pid())?);
-    let time = (after.0 - before.0).as_secs_f64();
-    let samples = time / interval.as_secs_f64();
-    let micros = |after: Duration, before: Duration| (after - before).as_secs_f64() * 1e6 / samples;
-    let (floor, tracker) = (micros(after.1, before.1), micros(after.2, before.2));
+    let window = Duration::from_secs(if interval >= Duration::from_secs(1) { 5 } else { 2 });
+    let costs = (0..WINDOWS).map(|_| cost(&floor, &tracker, interval, window)).collect::<anyhow::Result<Vec<_>>>()?;
+    let median = |of: fn(&(f64, f64)) -> f64| spread(costs.iter().map(of).collect()).0;
+    let (floor, tracker) = (median(|cost| cost.0), median(|cost| cost.1));
     table::row([
         what.into(),
         format!("{interval:?}"),
         format!("{floor:.0}"),
         format!("{tracker:.0}"),
-        format!("{:.2}", tracker / floor),
-        format!("{:.3} %", tracker * samples / time / 1e4),
+        format!("{:.2}", median(|cost| cost.1 / cost.0)),
+        format!("{:.3} %", tracker / interval.as_secs_f64() / 1e4),
     ]);
     Ok(())
+}
+
+/// Microseconds a sample of both, one after the other, while the other one is stopped.
+fn cost(floor: &Running, tracker: &Running, interval: Duration, window: Duration) -> anyhow::Result<(f64, f64)> {
+    let alone = |one: &Running, other: &Running| {
+        other.signal(Signal::SIGSTOP)?;
+        std::thread::sleep(interval);
+        let now = || anyhow::Ok((Instant::now(), cputime::of(one.pid())?));
+        let before = now()?;
+        std::thread::sleep(window);
+        let after = now()?;
+        other.signal(Signal::SIGCONT)?;
+        let samples = (after.0 - before.0).as_secs_f64() / interval.as_secs_f64();
+        anyhow::Ok((after.1 - before.1).as_secs_f64() * 1e6 / samples)
+    };
+    Ok((alone(floor, tracker)?, alone(tracker, floor)?))
+}
+
+/// Keeps this thread, and what it starts from now on, on the last CPU: they differ by more than what is measured.
+fn pin() -> anyhow::Result<()> {
+    let mut cpus = rustix::thread::sched_getaffinity(None)?;
+    let last = (0..rustix::thread::CpuSet::MAX_CPU).rfind(|cpu| cpus.is_set(*cpu)).context("no CPU")?;
+    cpus.clear();
+    cpus.set(last);
+    Ok(rustix::thread::sched_setaffinity(None, &cpus)?)
 }
 
 /// How long a sample is, as soon as there are two.

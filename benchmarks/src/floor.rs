@@ -40,8 +40,10 @@ pub(crate) fn run<'a>(mut arguments: impl Iterator<Item = &'a str>) -> anyhow::R
     let mut entries = vec![MaybeUninit::uninit(); 32 * 1024];
     let mut next_tick = Instant::now();
     loop {
-        next_tick += interval;
-        std::thread::sleep(next_tick.saturating_duration_since(Instant::now()));
+        // After a stop it goes on from where it is.
+        let now = Instant::now();
+        next_tick = now.max(next_tick + interval);
+        std::thread::sleep(next_tick - now);
         for file in &files {
             file.read_at(&mut buffer, 0)?;
         }

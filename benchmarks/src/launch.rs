@@ -6,6 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Context;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// The tracker's binary.
 pub(crate) fn tracker() -> PathBuf {
@@ -42,6 +44,10 @@ impl Running {
         self.0.id()
     }
 
+    pub(crate) fn signal(&self, signal: Signal) -> nix::Result<()> {
+        kill(Pid::from_raw(self.0.id() as i32), signal)
+    }
+
     pub(crate) fn child(&mut self) -> &mut Child {
         &mut self.0
     }
@@ -55,9 +61,8 @@ impl From<Child> for Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let pid = nix::unistd::Pid::from_raw(self.0.id() as i32);
         // One that has ended already needs no signal.
-        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+        let _ = self.signal(Signal::SIGTERM);
         let _ = self.0.wait();
     }
 }
