@@ -23,11 +23,15 @@ fn main() -> anyhow::Result<()> {
     match words.next() {
         Some("floor") => return floor::run(words),
         Some("tree") => return tree::run(words),
+        Some("clock") => {
+            println!("{}", size::now());
+            return Ok(());
+        }
         Some("job") => return jobs::run(words.next().context("which job?")?),
-        Some("wait") => return accuracy::wait(&arguments[1..]),
         _ => (),
     }
-    let tables: [(&str, fn() -> anyhow::Result<()>); 4] =
+    type Print = fn() -> anyhow::Result<()>;
+    let tables: [(&str, Print); 4] =
         [("cost", cost::print), ("accuracy", accuracy::print), ("size", size::print), ("compare", compare::print)];
     if let Some(unknown) = arguments.iter().find(|name| !tables.iter().any(|(table, _)| table == name)) {
         bail!("no table is called {unknown}; there are {}", tables.map(|(name, _)| name).join(", "));

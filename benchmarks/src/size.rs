@@ -1,9 +1,82 @@
+//! What the tracker takes: on disk, in memory, and of the time to start a command.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+
+use crate::launch::{Running, part, spread, tracker};
+use crate::table;
+
+const RUNS: usize = 50;
+
 pub(crate) fn print() -> anyhow::Result<()> {
+    table::head("Size", ["what", "is"]);
+    table::row(["binary".into(), format!("{:.2} MB", fs::metadata(tracker())?.len() as f64 / 1e6)]);
+    let (minute, later) = resident()?;
+    table::row(["resident memory after a minute".into(), format!("{minute} KiB")]);
+    table::row(["resident memory after 100,000 samples".into(), format!("{later} KiB")]);
+    table::note("Memory is `VmRSS` of a tracker of the whole machine, at 1 ms.");
+    start()
+}
+
+/// After a minute, and after 100,000 ticks of a millisecond.
+fn resident() -> anyhow::Result<(u64, u64)> {
+    let mut command = Command::new(tracker());
+    let tracker = Running::start(command.args(["-i", "0.001", "-o", "/dev/null"]).stderr(Stdio::null()))?;
+    let resident = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", tracker.pid()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        anyhow::Ok(line.trim().trim_end_matches(" kB").parse::<u64>()?)
+    };
+    std::thread::sleep(Duration::from_secs(60));
+    let minute = resident()?;
+    std::thread::sleep(Duration::from_secs(41));
+    Ok((minute, resident()?))
+}
+
+/// How much later a command begins, and how much longer all takes, than without the tracker.
+fn start() -> anyhow::Result<()> {
+    let mut times: [Vec<(f64, f64)>; 2] = Default::default();
+    let bare = part(&["clock"])?;
+    let mut wrapped = Command::new(tracker());
+    wrapped.args(["-o", "/dev/null", "--"]).arg(bare.get_program()).args(bare.get_args());
+    // In turn, so that both meet the same neighbours.
+    for _ in 0..RUNS {
+        for (times, command) in times.iter_mut().zip([&bare, &wrapped]) {
+            times.push(time(command)?);
+        }
+    }
+    let [bare, wrapped] = times.map(|times| {
+        let median = |of: fn(&(f64, f64)) -> f64| spread(times.iter().map(of).collect()).0;
+        (median(|time| time.0), median(|time| time.1))
+    });
+    table::head("A command that ends at once", ["what", "until it begins, ms", "until all is over, ms"]);
+    let row = |what: &str, (begins, ends): (f64, f64)| {
+        table::row([what.into(), format!("{begins:.2}"), format!("{ends:.2}")])
+    };
+    row("bare", bare);
+    row("wrapped", wrapped);
+    row("added", (wrapped.0 - bare.0, wrapped.1 - bare.1));
+    table::note(&format!("Medians of {RUNS}."));
     Ok(())
 }
-pub(crate) fn run(_: &str) -> anyhow::Result<()> {
-    Ok(())
+
+/// Milliseconds until the command looks at the clock, and until it has ended.
+fn time(command: &Command) -> anyhow::Result<(f64, f64)> {
+    let mut again = Command::new(command.get_program());
+    again.args(command.get_args()).stdin(Stdio::null()).stderr(Stdio::null());
+    let (start, began) = (Instant::now(), now());
+    let output = again.output()?;
+    let all = start.elapsed();
+    ensure!(output.status.success(), "{command:?} failed: {}", output.status);
+    let begins = String::from_utf8(output.stdout)?.trim().parse::<u64>()?.saturating_sub(began);
+    Ok((begins as f64 / 1e6, all.as_secs_f64() * 1e3))
 }
-pub(crate) fn wait(_: &[String]) -> anyhow::Result<()> {
-    Ok(())
+
+/// Nanoseconds of the monotonic clock, which all processes share.
+pub(crate) fn now() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -31,7 +31,7 @@ pub use job::{Job, Outcome, Run};
 pub use sample::{Sample, Section, SectionEntry, Sections};
 pub use schema::sample_schema;
 pub use sink::{Sink, SinkConfig, SinkContext, SinkEntry};
-pub use source::{Host, Schedule, Source, SourceConfig, SourceEntry, Tick};
+pub use source::{Cadence, Host, Schedule, Source, SourceConfig, SourceEntry, Tick};
 pub use tracked::{JobCgroup, Ledger, Reaped, Tracked, Usage};
 pub use tracker::Tracker;
 

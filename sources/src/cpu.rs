@@ -7,7 +7,7 @@ use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, T
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::pids::{Pids, lock};
+use crate::pids::{Pids, Tasks, lock};
 use crate::procfile::{ProcFile, percent, rate};
 use crate::scan::{decimal, lines, number, numbers, words};
 
@@ -50,13 +50,15 @@ impl Source for Cpu {
         let before = self.before.get_or_insert_with(|| self.now.clone());
         fill(cpu, before, &self.now, secs);
         std::mem::swap(before, &mut self.now);
+        let created = before.forks;
 
-        cpu.process_count = lock(&self.processes).list(tick.at)?.len() as u32;
-        let load = match self.loadavg.as_mut().map(ProcFile::read) {
-            Some(Ok(text)) => parse_loadavg(text),
-            _ => [None; 3],
+        let (load, existing) = match self.loadavg.as_mut().map(ProcFile::read) {
+            Some(Ok(text)) => (parse_loadavg(text), existing_tasks(text)),
+            _ => ([None; 3], None),
         };
         [cpu.load_1m, cpu.load_5m, cpu.load_15m] = load;
+        let tasks = existing.map(|existing| Tasks { created, existing });
+        cpu.process_count = lock(&self.processes).list_if_changed(tick.at, tasks)?.len() as u32;
         Ok(())
     }
 }
@@ -169,6 +171,12 @@ impl Stat {
             }
         }
     }
+}
+
+/// `0.31 0.25 0.32 1/105 13394`: 105.
+fn existing_tasks(text: &[u8]) -> Option<u64> {
+    let tasks = words(text).nth(3)?;
+    number(&tasks[tasks.iter().position(|byte| *byte == b'/')? + 1..])
 }
 
 fn parse_loadavg(text: &[u8]) -> [Option<f64>; 3] {

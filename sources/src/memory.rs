@@ -1,11 +1,13 @@
 //! Memory of the machine: `/proc/meminfo`, and major faults from `/proc/vmstat`.
 
+use std::time::Instant;
+
 use resource_tracker_core::metrics::MemoryMetrics;
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::procfile::{ProcFile, percent, rate};
+use crate::procfile::{FASTEST, ProcFile, percent, rate};
 use crate::scan::{lines, number, value_of, words};
 
 /// Memory and swap.
@@ -19,8 +21,11 @@ impl SourceConfig for MemoryConfig {
         let meminfo = ProcFile::open(host.procfs.join("meminfo"))?;
         Ok(Some(Box::new(Memory {
             meminfo,
-            vmstat: ProcFile::open_if_present(host.procfs.join("vmstat")),
-            faults: None,
+            faults: ProcFile::open_if_present(host.procfs.join("vmstat")).map(|vmstat| Faults {
+                vmstat,
+                before: None,
+                rate: None,
+            }),
         })))
     }
 }
@@ -31,19 +36,35 @@ register_source!(
 
 struct Memory {
     meminfo: ProcFile,
-    vmstat: Option<ProcFile>,
-    faults: Option<u64>,
+    faults: Option<Faults>,
+}
+
+/// `pgmajfault` of `/proc/vmstat`, a file that takes long to print: it is read at most every 50 ms.
+struct Faults {
+    vmstat: ProcFile,
+    before: Option<(u64, Instant)>,
+    rate: Option<f64>,
+}
+
+impl Faults {
+    fn rate(&mut self, now: Instant) -> Option<f64> {
+        let passed = self.before.map(|(_, at)| now.saturating_duration_since(at));
+        if passed.is_none_or(|passed| passed >= FASTEST) {
+            let count = value_of(self.vmstat.read().ok()?, "pgmajfault")?;
+            let secs = passed.unwrap_or_default().as_secs_f64();
+            self.rate = Some(rate(count, self.before.map_or(count, |(before, _)| before), secs));
+            self.before = Some((count, now));
+        }
+        self.rate
+    }
 }
 
 impl Source for Memory {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         let info = Meminfo::parse(self.meminfo.read()?);
-        let before = self.faults;
-        self.faults = self.vmstat.as_mut().and_then(|file| value_of(file.read().ok()?, "pgmajfault"));
         let memory = out.section::<MemoryMetrics>();
         *memory = info.metrics();
-        let secs = tick.elapsed.as_secs_f64();
-        memory.major_faults_per_sec = self.faults.map(|now| rate(now, before.unwrap_or(now), secs));
+        memory.major_faults_per_sec = self.faults.as_mut().and_then(|faults| faults.rate(tick.at));
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use resource_tracker_core::Host;
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom};
@@ -16,7 +16,21 @@ pub(crate) struct Pids {
     buffer: Vec<u8>,
     listed: Vec<i32>,
     at: Option<Instant>,
+    /// What was known when the list was read, and when that was.
+    read: Option<(Tasks, Instant)>,
 }
+
+/// Tasks that were ever created, and tasks that exist: while both stay as they are, nothing was created or released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tasks {
+    /// `processes` of `/proc/stat`.
+    pub(crate) created: u64,
+    /// The number after the slash in `/proc/loadavg`.
+    pub(crate) existing: u64,
+}
+
+/// A list is not believed for longer, should the numbers above be made up by somebody.
+const BELIEVED: Duration = Duration::from_millis(500);
 
 impl Pids {
     /// The one of this run.
@@ -27,7 +41,13 @@ impl Pids {
     fn open(procfs: &Path) -> anyhow::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(procfs, flags, Mode::empty())?;
-        Ok(Self { directory: directory.into(), buffer: Vec::with_capacity(32 * 1024), listed: Vec::new(), at: None })
+        Ok(Self {
+            directory: directory.into(),
+            buffer: Vec::with_capacity(32 * 1024),
+            listed: Vec::new(),
+            at: None,
+            read: None,
+        })
     }
 
     /// The process ids, in ascending order, as they were at this tick.
@@ -37,6 +57,18 @@ impl Pids {
             self.at = Some(at);
         }
         Ok(&self.listed)
+    }
+
+    /// As `list`, but the one from before when `tasks` says that it is still right.
+    pub(crate) fn list_if_changed(&mut self, at: Instant, tasks: Option<Tasks>) -> anyhow::Result<&[i32]> {
+        let is_same =
+            |(read, when): (Tasks, Instant)| Some(read) == tasks && at.saturating_duration_since(when) < BELIEVED;
+        if self.read.is_some_and(is_same) {
+            self.at = Some(at);
+        } else {
+            self.read = tasks.map(|tasks| (tasks, at));
+        }
+        self.list(at)
     }
 
     fn read(&mut self) -> anyhow::Result<()> {

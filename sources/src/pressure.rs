@@ -1,11 +1,13 @@
 //! Pressure stall information: `/proc/pressure/cpu`, `memory` and `io`.
 
 use resource_tracker_core::metrics::{PressureMetrics, ResourcePressure, Stall};
-use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
+use resource_tracker_core::{
+    Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::procfile::{ProcFile, percent};
+use crate::procfile::{FASTEST, ProcFile, percent};
 use crate::scan::{decimal, lines, number, words};
 
 /// How long tasks waited for CPU, memory and storage.
@@ -22,6 +24,10 @@ impl SourceConfig for PressureConfig {
         let pressure = Pressure { cpu: open("cpu"), memory: open("memory"), io: open("io") };
         let here = [&pressure.cpu, &pressure.memory, &pressure.io].iter().any(|resource| resource.file.is_some());
         Ok(if here { Some(Box::new(pressure)) } else { None })
+    }
+
+    fn schedule(&self) -> Schedule {
+        Schedule { cadence: Cadence::Every(FASTEST), ..Schedule::default() }
     }
 }
 

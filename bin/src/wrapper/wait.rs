@@ -80,8 +80,10 @@ mod tests {
     #[test]
     fn an_ending_and_what_was_used() {
         let run = |script: &str| {
-            let child = Command::new("sh").args(["-c", script]).spawn().unwrap();
-            one(Pid::from_child(&child)).unwrap()
+            let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
+            let ended = one(Pid::from_child(&child)).unwrap();
+            assert!(child.wait().is_err(), "it was reaped");
+            ended
         };
         assert_eq!(run("exit 7").ending, Ending::Exited(7));
         assert_eq!(run("kill -KILL $$").ending, Ending::Killed(9));

@@ -248,7 +248,11 @@ mod tests {
             for parse in [single, limit, usage_v2, oom_kills] {
                 parse(&text);
             }
-            (cpu_max(&text), throttling_v1(&text), throttling_v2(&text), io_v1(&text), io_v2(&text));
+            cpu_max(&text);
+            throttling_v1(&text);
+            throttling_v2(&text);
+            io_v1(&text);
+            io_v2(&text);
         }
     }
 }
