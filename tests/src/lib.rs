@@ -9,7 +9,13 @@ use serde_json::Value as Json;
 /// The real binary, built if need be, in the profile of the tests.
 pub fn tracker() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| build(&profile_directory()))
+    BINARY.get_or_init(|| build(&profile_directory(), "resource-tracker"))
+}
+
+/// The program of the benchmarks, whose jobs are hard to account for.
+pub fn benchmarks() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| build(&profile_directory(), "benchmarks"))
 }
 
 /// The folder of the tests' own profile: `target/debug`.
@@ -20,13 +26,13 @@ fn profile_directory() -> PathBuf {
 
 /// The release binary, which is what users get.
 pub fn release_tracker() -> PathBuf {
-    build(&profile_directory().with_file_name("release"))
+    build(&profile_directory().with_file_name("release"), "resource-tracker")
 }
 
-fn build(directory: &Path) -> PathBuf {
+fn build(directory: &Path, package: &str) -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build.args(["build", "--quiet", "--package", "resource-tracker", "--target-dir"]);
+    build.args(["build", "--quiet", "--package", package, "--target-dir"]);
     build.arg(directory.parent().expect("a profile lies in the target directory"));
     if directory.ends_with("release") {
         build.arg("--release");
@@ -34,7 +40,7 @@ fn build(directory: &Path) -> PathBuf {
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
     let status = build.args(["--manifest-path", manifest]).status().expect("cargo runs");
     assert!(status.success(), "the binary does not build");
-    directory.join("resource-tracker")
+    directory.join(package)
 }
 
 /// A command with none of the tracker's variables in its environment, and nothing on its standard input.

@@ -8,18 +8,22 @@
 mod cgroup;
 mod cpu;
 mod disk;
+mod energy;
 mod gpu;
 mod memory;
 mod network;
+mod perf;
 mod pressure;
 mod process;
 
 pub use cgroup::CgroupMetrics;
 pub use cpu::CpuMetrics;
 pub use disk::{DiskMetrics, DiskMountMetrics, DiskType, Disks};
+pub use energy::{Energy, EnergyMetrics};
 pub use gpu::{GpuMetrics, Gpus};
 pub use memory::MemoryMetrics;
 pub use network::{NetworkMetrics, Networks};
+pub use perf::PerfMetrics;
 pub use pressure::{PressureMetrics, ResourcePressure, Stall};
 pub use process::{ProcessAccounting, ProcessMetrics};
 

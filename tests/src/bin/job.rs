@@ -17,6 +17,7 @@ fn main() -> anyhow::Result<()> {
         "write" => write(&arguments[1], number(2)?)?,
         "send" => send(&arguments[1], number(2)?)?,
         "receive" => receive(&arguments[1])?,
+        "storm" => storm(number(1)?)?,
         "dead-fuse" => dead_fuse(&arguments[1])?,
         other => anyhow::bail!("no job is called {other}"),
     }
@@ -111,5 +112,20 @@ fn send(address: &str, mib: u64) -> anyhow::Result<()> {
 fn receive(address: &str) -> anyhow::Result<()> {
     let (mut connection, _) = std::net::TcpListener::bind(address)?.accept()?;
     std::io::copy(&mut connection, &mut std::io::sink())?;
+    Ok(())
+}
+
+/// So many processes that end at once, at most a hundred of them unreaped.
+fn storm(count: u64) -> anyhow::Result<()> {
+    for index in 0..count {
+        // SAFETY: this program has one thread, and the child does nothing but end.
+        match unsafe { nix::unistd::fork() }? {
+            // SAFETY: ends the process.
+            nix::unistd::ForkResult::Child => unsafe { nix::libc::_exit(0) },
+            nix::unistd::ForkResult::Parent { .. } if index >= 100 => drop(nix::sys::wait::wait()?),
+            nix::unistd::ForkResult::Parent { .. } => (),
+        }
+    }
+    while nix::sys::wait::wait().is_ok() {}
     Ok(())
 }

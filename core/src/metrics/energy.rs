@@ -1,0 +1,28 @@
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::list_section;
+use crate::unit::{Delta, Gauge, Info};
+
+list_section! {
+    /// Energy that the machine used, by domain (RAPL). A package contains its cores; `psys`, where there is one, contains
+    /// all; so they are not to be added up.
+    Energy(EnergyMetrics), "energy"
+}
+
+/// One domain.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+pub struct EnergyMetrics {
+    /// Name in `/sys/class/powercap`, such as `intel-rapl:0:1`.
+    #[schemars(transform = Info)]
+    pub domain: String,
+    /// What it measures, such as `package-0`, `core`, `dram`. `name`
+    #[schemars(transform = Info)]
+    pub name: String,
+    /// Energy used. `energy_uj`, with its wrap at `max_energy_range_uj`
+    #[schemars(transform = Delta("joules"))]
+    pub joules: Option<f64>,
+    /// Power on average.
+    #[schemars(transform = Gauge("watts"))]
+    pub watts: Option<f64>,
+}

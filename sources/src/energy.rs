@@ -1,0 +1,146 @@
+//! Energy of the machine: `/sys/class/powercap` (RAPL).
+
+use std::path::Path;
+
+use resource_tracker_core::metrics::{Energy, EnergyMetrics};
+use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::procfile::{ProcFile, assign, attribute};
+use crate::scan::{number, words};
+
+/// Energy of the machine, by RAPL domain. Since kernel 5.10 only root may read it.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub struct EnergyConfig {}
+
+#[typetag::deserialize(name = "energy")]
+impl SourceConfig for EnergyConfig {
+    fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
+        let root = host.sysfs.join("class/powercap");
+        let entries = std::fs::read_dir(&root).into_iter().flatten().flatten();
+        let mut domains: Vec<Domain> = entries.filter_map(|entry| Domain::open(&entry.path())).collect();
+        domains.sort_by(|a, b| a.domain.cmp(&b.domain));
+        if domains.is_empty() {
+            log::warn!("source energy: {} has no domain that counts energy", root.display());
+            return Ok(None);
+        }
+        if domains.iter().all(|domain| domain.energy.is_none()) {
+            log::warn!("source energy: {} cannot be read without being root; its values are null", root.display());
+        }
+        Ok(Some(Box::new(Rapl { domains })))
+    }
+}
+
+register_source!(SourceEntry::new::<EnergyConfig>("energy", "Energy of packages, cores and memory (RAPL)").order(70));
+
+struct Rapl {
+    domains: Vec<Domain>,
+}
+
+struct Domain {
+    domain: String,
+    name: String,
+    energy: Option<ProcFile>,
+    /// The largest value of the counter, in microjoules.
+    range: u64,
+    before: Option<u64>,
+}
+
+impl Domain {
+    fn open(directory: &Path) -> Option<Self> {
+        let energy = directory.join("energy_uj");
+        if !energy.exists() {
+            return None;
+        }
+        Some(Self {
+            domain: directory.file_name()?.to_string_lossy().into_owned(),
+            name: attribute(&directory.join("name")).unwrap_or_default(),
+            // That it can be opened does not say that it can be read.
+            energy: ProcFile::open_if_present(energy).and_then(|mut file| file.read().is_ok().then_some(file)),
+            range: attribute(&directory.join("max_energy_range_uj")).and_then(|text| text.parse().ok()).unwrap_or(0),
+            before: None,
+        })
+    }
+
+    /// Microjoules since the last reading; 0 the first time.
+    fn used(&mut self) -> Option<u64> {
+        let now = number(words(self.energy.as_mut()?.read().ok()?).next()?)?;
+        let before = self.before.replace(now).unwrap_or(now);
+        Some(match now >= before {
+            true => now - before,
+            false => self.range.saturating_sub(before).saturating_add(now),
+        })
+    }
+}
+
+impl Source for Rapl {
+    fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        let list = &mut out.section::<Energy>().0;
+        list.resize_with(self.domains.len(), EnergyMetrics::default);
+        let secs = tick.elapsed.as_secs_f64();
+        for (metrics, domain) in list.iter_mut().zip(&mut self.domains) {
+            assign(&mut metrics.domain, &domain.domain);
+            assign(&mut metrics.name, &domain.name);
+            metrics.joules = domain.used().map(|micros| micros as f64 / 1e6);
+            metrics.watts = metrics.joules.map(|joules| if secs > 0.0 { joules / secs } else { 0.0 });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn read(source: &mut dyn Source, number: u64) -> Vec<EnergyMetrics> {
+        let mut out = Sections::default();
+        let tick = Tick { number, at: Instant::now(), elapsed: Duration::from_secs(2 * number), tracked: None };
+        source.collect(&tick, &mut out).unwrap();
+        out.get::<Energy>().unwrap().0.clone()
+    }
+
+    /// A package whose counter wraps at 1000 J, and its cores, whose counter nobody may read.
+    #[test]
+    fn a_counter_that_wraps_and_one_that_cannot_be_read() -> anyhow::Result<()> {
+        let root = tempfile::tempdir()?;
+        let domain = |name: &str| root.path().join("class/powercap").join(name);
+        let (package, core) = (domain("intel-rapl:0"), domain("intel-rapl:0:0"));
+        std::fs::create_dir_all(&package)?;
+        std::fs::create_dir_all(core.join("energy_uj"))?;
+        std::fs::create_dir_all(domain("intel-rapl"))?;
+        std::fs::write(package.join("name"), "package-0\n")?;
+        std::fs::write(package.join("max_energy_range_uj"), "1000000000\n")?;
+        std::fs::write(package.join("energy_uj"), "999000000\n")?;
+        let mut source = EnergyConfig {}.build(&Host::new("/proc", root.path()))?.unwrap();
+        assert_eq!(read(&mut *source, 0)[0].joules, Some(0.0));
+        std::fs::write(package.join("energy_uj"), "5000000\n")?;
+        let list = read(&mut *source, 1);
+        assert_eq!((list[0].name.as_str(), list[0].joules, list[0].watts), ("package-0", Some(6.0), Some(3.0)));
+        assert_eq!((list[1].domain.as_str(), list[1].joules, list[1].watts), ("intel-rapl:0:0", None, None));
+        Ok(())
+    }
+
+    #[test]
+    fn a_machine_without() -> anyhow::Result<()> {
+        assert!(EnergyConfig {}.build(&Host::new("/proc", "/nonexistent"))?.is_none());
+        Ok(())
+    }
+
+    /// Recorded on a real machine, where the folder with recordings is at hand.
+    #[test]
+    fn a_real_machine() -> anyhow::Result<()> {
+        let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures/sys");
+        if !recorded.exists() {
+            eprintln!("skipped: no recorded machine here");
+            return Ok(());
+        }
+        let mut source = EnergyConfig {}.build(&Host::new("/proc", recorded))?.unwrap();
+        let names: Vec<String> = read(&mut *source, 0).into_iter().map(|metrics| metrics.name).collect();
+        assert_eq!(names, ["package-0", "core", "package-10"]);
+        Ok(())
+    }
+}

@@ -1,0 +1,229 @@
+//! Hardware and software counters of the job: `perf_event_open(2)`.
+
+use std::path::{Path, PathBuf};
+
+use perf_event::events::{Cache, CacheOp, CacheResult, Event, Hardware, Software, WhichCache};
+use perf_event::{Builder, Counter};
+use resource_tracker_core::metrics::PerfMetrics;
+use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::scan::{number, words};
+
+/// Hardware and software counters of the job: instructions, cycles, cache and branch misses, switches, faults.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub struct PerfConfig {}
+
+#[typetag::deserialize(name = "perf")]
+impl SourceConfig for PerfConfig {
+    fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
+        Ok(Some(Box::new(Perf { procfs: host.procfs.clone(), counters: None })))
+    }
+}
+
+register_source!(
+    SourceEntry::new::<PerfConfig>("perf", "Instructions, cycles, cache and branch misses of the job (perf events)")
+        .order(28)
+);
+
+struct Perf {
+    procfs: PathBuf,
+    counters: Option<Counters>,
+}
+
+impl Source for Perf {
+    fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        let Some(tracked) = &tick.tracked else { return Ok(()) };
+        let counters = self.counters.get_or_insert_with(|| Counters::open(&self.procfs, tracked.pid));
+        *out.section() = counters.read();
+        Ok(())
+    }
+}
+
+struct Counters {
+    user_only: bool,
+    instructions: Sum,
+    cycles: Sum,
+    cache_references: Sum,
+    cache_misses: Sum,
+    llc_loads: Sum,
+    llc_load_misses: Sum,
+    branches: Sum,
+    branch_misses: Sum,
+    dtlb_load_misses: Sum,
+    task_clock: Sum,
+    context_switches: Sum,
+    cpu_migrations: Sum,
+    page_faults: Sum,
+}
+
+impl Counters {
+    /// Counters of what the process and its descendants do from now on. What is missing is said once.
+    fn open(procfs: &Path, pid: i32) -> Self {
+        let mut threads = Vec::new();
+        collect_threads(procfs, pid, &mut threads);
+        let user_only = !can_count_kernel(&threads);
+        let open = |event: Event| Sum::open(event, &threads, user_only);
+        let cache = |which, result| open(Event::Cache(Cache { which, operation: CacheOp::READ, result }));
+        let counters = Self {
+            user_only,
+            instructions: open(Hardware::INSTRUCTIONS.into()),
+            cycles: open(Hardware::CPU_CYCLES.into()),
+            cache_references: open(Hardware::CACHE_REFERENCES.into()),
+            cache_misses: open(Hardware::CACHE_MISSES.into()),
+            llc_loads: cache(WhichCache::LL, CacheResult::ACCESS),
+            llc_load_misses: cache(WhichCache::LL, CacheResult::MISS),
+            branches: open(Hardware::BRANCH_INSTRUCTIONS.into()),
+            branch_misses: open(Hardware::BRANCH_MISSES.into()),
+            dtlb_load_misses: cache(WhichCache::DTLB, CacheResult::MISS),
+            task_clock: open(Software::TASK_CLOCK.into()),
+            context_switches: open(Software::CONTEXT_SWITCHES.into()),
+            cpu_migrations: open(Software::CPU_MIGRATIONS.into()),
+            page_faults: open(Software::PAGE_FAULTS.into()),
+        };
+        // A process that has ended already has nothing to be counted.
+        if !threads.is_empty() {
+            counters.say_what_is_missing(procfs);
+        }
+        counters
+    }
+
+    fn say_what_is_missing(&self, procfs: &Path) {
+        let missing = match () {
+            _ if self.task_clock.is_missing() => "no counter",
+            _ if self.instructions.is_missing() => "no hardware counter",
+            _ => return,
+        };
+        let paranoid = std::fs::read_to_string(procfs.join("sys/kernel/perf_event_paranoid")).unwrap_or_default();
+        let (level, reason) = (paranoid.trim(), "a virtual machine often has none");
+        log::warn!(
+            "source perf: {missing} could be opened, so they are null ({reason}; perf_event_paranoid is {level})"
+        );
+    }
+
+    fn read(&mut self) -> PerfMetrics {
+        let (instructions, cycles) = (self.instructions.read(), self.cycles.read());
+        let per_cycle = |cycles: u64| (cycles > 0).then(|| instructions.map(|count| count as f64 / cycles as f64));
+        PerfMetrics {
+            user_only: self.user_only,
+            instructions,
+            cycles,
+            ipc: cycles.and_then(per_cycle).flatten(),
+            cache_references: self.cache_references.read(),
+            cache_misses: self.cache_misses.read(),
+            llc_loads: self.llc_loads.read(),
+            llc_load_misses: self.llc_load_misses.read(),
+            branches: self.branches.read(),
+            branch_misses: self.branch_misses.read(),
+            dtlb_load_misses: self.dtlb_load_misses.read(),
+            task_clock_secs: self.task_clock.read().map(|nanos| nanos as f64 / 1e9),
+            context_switches: self.context_switches.read(),
+            cpu_migrations: self.cpu_migrations.read(),
+            page_faults: self.page_faults.read(),
+        }
+    }
+}
+
+/// One event, counted for each thread that was there, and for all that these start.
+struct Sum {
+    counters: Vec<Counter>,
+    before: u64,
+}
+
+impl Sum {
+    fn open(event: Event, threads: &[i32], user_only: bool) -> Self {
+        let counters = threads.iter().filter_map(|tid| open(event.clone(), *tid, user_only).ok()).collect();
+        Self { counters, before: 0 }
+    }
+
+    fn is_missing(&self) -> bool {
+        self.counters.is_empty()
+    }
+
+    /// What was added since the last time.
+    fn read(&mut self) -> Option<u64> {
+        if self.is_missing() {
+            return None;
+        }
+        let now = self.counters.iter_mut().filter_map(scaled).fold(0, u64::saturating_add);
+        let before = std::mem::replace(&mut self.before, now);
+        Some(now.saturating_sub(before))
+    }
+}
+
+/// The count, as if the event had been counted the whole time.
+fn scaled(counter: &mut Counter) -> Option<u64> {
+    let read = counter.read_count_and_time().ok()?;
+    match (read.time_running, read.time_enabled) {
+        (0, _) => Some(0),
+        (running, enabled) => u64::try_from(u128::from(read.count) * u128::from(enabled) / u128::from(running)).ok(),
+    }
+}
+
+fn open(event: Event, tid: i32, user_only: bool) -> std::io::Result<Counter> {
+    let mut builder = Builder::new().kind(event).observe_pid(tid).any_cpu();
+    builder.inherit(true).exclude_kernel(user_only).enabled(true);
+    builder.build()
+}
+
+fn can_count_kernel(threads: &[i32]) -> bool {
+    threads.first().is_none_or(|tid| open(Software::TASK_CLOCK.into(), *tid, false).is_ok())
+}
+
+/// The threads of a process, and those of its children.
+fn collect_threads(procfs: &Path, pid: i32, threads: &mut Vec<i32>) {
+    let tasks = std::fs::read_dir(procfs.join(pid.to_string()).join("task")).into_iter().flatten().flatten();
+    for task in tasks {
+        let Some(tid) = number(task.file_name().as_encoded_bytes()) else { continue };
+        threads.extend(i32::try_from(tid));
+        let children = std::fs::read(task.path().join("children")).unwrap_or_default();
+        for child in words(&children).filter_map(number).filter_map(|child| i32::try_from(child).ok()) {
+            collect_threads(procfs, child, threads);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+
+    use resource_tracker_core::{Reaped, Tracked};
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_starts_others_is_counted_with_them() {
+        // It waits for a line, so that the counters are there before it begins.
+        let script = "read line; i=0; while [ $i -lt 50 ]; do /bin/true; i=$((i+1)); done; read line";
+        let mut shell = Command::new("sh").args(["-c", script]).stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let tracked = Tracked { pid: shell.id() as i32, spawned: false, reaped: Reaped::default(), cgroup: None };
+        let mut perf = Perf { procfs: "/proc".into(), counters: None };
+        let mut read = |number| {
+            let mut out = Sections::default();
+            let tick =
+                Tick { number, at: Instant::now(), elapsed: Duration::from_secs(1), tracked: Some(tracked.clone()) };
+            perf.collect(&tick, &mut out).unwrap();
+            out.get::<PerfMetrics>().unwrap().clone()
+        };
+        if read(0).task_clock_secs.is_none() {
+            eprintln!("skipped: perf events are not permitted here");
+            return;
+        }
+        let input = shell.stdin.as_mut().unwrap();
+        std::io::Write::write_all(input, b"go\n").unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        let metrics = read(1);
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+        let (secs, faults) = (metrics.task_clock_secs.unwrap(), metrics.page_faults.unwrap());
+        assert!((0.005..2.0).contains(&secs) && faults > 50 * 20, "{metrics:?}");
+    }
+
+    #[test]
+    fn a_process_that_is_gone_has_no_counters() {
+        assert_eq!(Counters::open(Path::new("/proc"), 1 << 23).read().task_clock_secs, None);
+    }
+}

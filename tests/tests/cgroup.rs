@@ -1,0 +1,204 @@
+//! The cgroup of the job: made, used and removed; and the limits of the one that is found.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use resource_tracker_tests::{benchmarks, command, is_root, number, samples, text, tracker};
+use serde_json::Value as Json;
+
+const JOB: &str = env!("CARGO_BIN_EXE_job");
+
+/// The cgroup of v2 that the tests run in, if groups can be made in it.
+fn own_cgroup(test: &str) -> Option<PathBuf> {
+    if !is_root(test) {
+        return None;
+    }
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"));
+    let membership = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+    let own = membership.lines().find_map(|line| line.strip_prefix("0::"));
+    let path = mount.zip(own).map(|(mount, own)| PathBuf::from(format!("{}{own}", mount.split(' ').nth(1).unwrap())));
+    let path = path.filter(|path| {
+        let probe = path.join(format!("probe.{}", std::process::id()));
+        std::fs::create_dir(&probe).and_then(|()| std::fs::remove_dir(&probe)).is_ok()
+    });
+    if path.is_none() {
+        println!("skipped: {test} needs a cgroup of v2 to make groups in");
+    }
+    path
+}
+
+/// A cgroup for one test, so that tests do not see each other's.
+struct Sandbox(PathBuf);
+
+impl Sandbox {
+    fn new(test: &str) -> Option<Self> {
+        let path = own_cgroup(test)?.join(format!("test.{test}.{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Some(Self(path))
+    }
+
+    /// A command that runs in it.
+    fn command(&self, program: &Path) -> Command {
+        let mut shell = command("sh");
+        shell.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""]).arg(&self.0).arg(program);
+        shell
+    }
+
+    /// The cgroups that trackers have made in it.
+    fn made(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.0).unwrap().flatten();
+        let names = entries.map(|entry| entry.file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with("resource-tracker.")).collect()
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        // A process of the test may just be ending.
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while std::fs::remove_dir(&self.0).is_err() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what} does not come");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn children_that_nobody_waits_for_are_exact_in_it() {
+    let Some(sandbox) = Sandbox::new("ignored") else { return };
+    let output = sandbox
+        .command(tracker())
+        .args(["-i", "0.2", "--"])
+        .arg(benchmarks())
+        .args(["job", "ignored"])
+        .output()
+        .unwrap();
+    let samples = samples(&output.stderr);
+    let sum = |key: &str| samples.iter().map(|sample| number(sample, key)).sum::<f64>();
+    let counted = sum("/cpu/process_utime_secs") + sum("/cpu/process_stime_secs");
+    assert!((3.0..3.3).contains(&counted), "{counted} s");
+    assert!(samples.iter().all(|sample| sample["cpu"]["process_accounting"] == "cgroup"));
+    assert_eq!(sandbox.made(), [""; 0], "it is removed");
+}
+
+#[test]
+fn it_can_be_turned_off() {
+    let Some(sandbox) = Sandbox::new("off") else { return };
+    let script = format!("ls {}", sandbox.0.display());
+    let run = |options: &[&str]| {
+        let output = sandbox.command(tracker()).args(options).args(["-q", "--", "sh", "-c", &script]).output().unwrap();
+        text(&output.stdout).contains("resource-tracker.")
+    };
+    assert!(run(&[]) && !run(&["--no-cgroup"]));
+    let by_variable =
+        sandbox.command(tracker()).env("TRACKER_NO_CGROUP", "1").args(["-q", "--", "sh", "-c", &script]).output();
+    assert!(!text(&by_variable.unwrap().stdout).contains("resource-tracker."));
+}
+
+#[test]
+fn a_daemon_that_lives_on_does_not_keep_it() {
+    let Some(sandbox) = Sandbox::new("daemon") else { return };
+    let script = "setsid sleep 20 >/dev/null 2>&1 & echo $!";
+    let output = sandbox.command(tracker()).args(["-q", "--", "sh", "-c", script]).output().unwrap();
+    let daemon: i32 = text(&output.stdout).trim().parse().unwrap();
+    assert_eq!(sandbox.made(), [""; 0]);
+    assert!(std::fs::read_to_string(sandbox.0.join("cgroup.procs")).unwrap().contains(&daemon.to_string()));
+    kill(Pid::from_raw(daemon), Signal::SIGKILL).unwrap();
+}
+
+#[test]
+fn after_a_crash_the_next_run_removes_it() {
+    let Some(sandbox) = Sandbox::new("crash") else { return };
+    let mut crashed: Child = sandbox.command(tracker()).args(["-q", "--", "sleep", "1.5"]).spawn().unwrap();
+    wait_until("the cgroup", || !sandbox.made().is_empty());
+    let left = sandbox.made();
+    // Another tracker beside it leaves it alone.
+    let mut beside = sandbox.command(tracker());
+    assert!(beside.args(["-q", "--", "true"]).status().unwrap().success());
+    assert_eq!(sandbox.made(), left);
+    crashed.kill().unwrap();
+    crashed.wait().unwrap();
+    assert_eq!(sandbox.made(), left, "the job lives on in it");
+    let procs = sandbox.0.join(&left[0]).join("cgroup.procs");
+    wait_until("the end of the job", || std::fs::read_to_string(&procs).unwrap().is_empty());
+    assert!(sandbox.command(tracker()).args(["-q", "--", "true"]).status().unwrap().success());
+    assert_eq!(sandbox.made(), [""; 0]);
+}
+
+/// The job leaves its cgroup and removes it: one warning, and the processes are added up.
+#[test]
+fn one_that_disappears() {
+    let Some(sandbox) = Sandbox::new("gone") else { return };
+    let parent = sandbox.0.display();
+    let script =
+        format!("sleep 0.3; echo $$ > {parent}/cgroup.procs; rmdir {parent}/resource-tracker.*; {JOB} burn 1 600");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run.jsonl");
+    let mut tracker = sandbox.command(tracker());
+    let output = tracker.args(["-i", "0.1", "-o"]).arg(&path).args(["--", "sh", "-c", &script]).output().unwrap();
+    let said = text(&output.stderr);
+    assert!(said.lines().count() == 1 && said.contains("the cgroup of the job is gone"), "{said}");
+    let samples = samples(&std::fs::read(&path).unwrap());
+    let counted: f64 = samples.iter().map(|sample| number(sample, "/cpu/process_utime_secs")).sum();
+    assert!((0.55..0.8).contains(&counted), "{counted} s");
+    assert_eq!(samples.last().unwrap()["cpu"]["process_accounting"], "exact");
+}
+
+/// Limits in hierarchies of v1: half a core, 64 MiB, 40 tasks.
+#[test]
+fn limits_and_what_is_used_of_them() {
+    if !is_root("limits of v1") {
+        return;
+    }
+    let own = |controller: &str| {
+        let membership = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+        let path = membership
+            .lines()
+            .find_map(|line| line.split_once(&format!(":{controller}:")))
+            .map(|(_, path)| path.to_owned());
+        path.map(|path| PathBuf::from(format!("/sys/fs/cgroup/{controller}{path}"))).filter(|path| path.exists())
+    };
+    let (Some(cpu), Some(memory), Some(pids)) = (own("cpu"), own("memory"), own("pids")) else {
+        println!("skipped: limits of v1 need its hierarchies");
+        return;
+    };
+    let groups = [cpu, memory, pids].map(|path| path.join(format!("limits.{}", std::process::id())));
+    groups.iter().for_each(|group| std::fs::create_dir(group).unwrap());
+    let set = |group: usize, file: &str, value: &str| std::fs::write(groups[group].join(file), value).unwrap();
+    set(0, "cpu.cfs_period_us", "100000");
+    set(0, "cpu.cfs_quota_us", "50000");
+    set(1, "memory.limit_in_bytes", "67108864");
+    set(2, "pids.max", "40");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run.jsonl");
+    let mut shell = command("sh");
+    let enter = "for group in \"$1\" \"$2\" \"$3\"; do echo $$ > \"$group/cgroup.procs\"; done; shift 3; exec \"$@\"";
+    shell.args(["-c", enter, "sh"]).args(&groups).arg(tracker()).args(["-i", "0.2", "-o"]).arg(&path).arg("--");
+    // It burns, and then asks for more memory than there is.
+    shell.args(["sh", "-c", &format!("{JOB} burn 1 800; {JOB} touch 200 100; true")]).output().unwrap();
+    groups.iter().for_each(|group| std::fs::remove_dir(group).unwrap());
+    let samples: Vec<Json> = samples(&std::fs::read(&path).unwrap());
+    let most = |key: &str| samples.iter().map(|sample| number(sample, key)).fold(0.0, f64::max);
+    let last = samples.last().unwrap();
+    assert_eq!(number(last, "/cgroup/cpu_limit_cores"), 0.5);
+    assert_eq!(number(last, "/cgroup/memory_limit_mib"), 64.0);
+    assert_eq!(number(last, "/cgroup/pids_limit"), 40.0);
+    assert!(number(last, "/memory/total_mib") > 64.0, "the machine's own figures stay");
+    assert!((0.3..0.75).contains(&most("/cgroup/cpu_used_cores")), "{}", most("/cgroup/cpu_used_cores"));
+    assert!(most("/cgroup/cpu_throttled_pct") > 30.0 && most("/cgroup/cpu_throttled_secs") > 0.02);
+    assert!((50.0..=64.0).contains(&most("/cgroup/memory_peak_mib")), "{}", most("/cgroup/memory_peak_mib"));
+    let kills: f64 = samples.iter().map(|sample| number(sample, "/cgroup/oom_kills")).sum();
+    assert_eq!(kills, 1.0);
+    assert!(most("/cgroup/pids_current") >= 3.0);
+}

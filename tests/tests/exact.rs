@@ -1,0 +1,133 @@
+//! What the job used, counted exactly: whatever its processes do, and whoever waits for them.
+
+use resource_tracker_tests::{benchmarks, command, number, samples, text, tracker};
+use serde_json::Value as Json;
+
+const JOB: &str = env!("CARGO_BIN_EXE_job");
+
+/// Runs a command under the tracker; it says nothing on standard error but these lines.
+fn record(options: &[&str], job: &[&str]) -> (Vec<Json>, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run.jsonl");
+    let output = command(tracker()).arg("-o").arg(&path).args(options).arg("--").args(job).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    (samples(&std::fs::read(&path).unwrap()), text(&output.stderr))
+}
+
+/// CPU seconds over the run. No interval has a negative figure, or more than the machine's CPUs can spend.
+fn cpu_time(samples: &[Json]) -> f64 {
+    let cpus =
+        std::fs::read_to_string("/proc/cpuinfo").unwrap().lines().filter(|line| line.starts_with("processor")).count();
+    let parts = samples.iter().map(|sample| {
+        let (user, system) = (number(sample, "/cpu/process_utime_secs"), number(sample, "/cpu/process_stime_secs"));
+        let cores = number(sample, "/cpu/process_cores_used");
+        assert!(user >= 0.0 && system >= 0.0 && (0.0..=cpus as f64 + 1e-6).contains(&cores), "{sample}");
+        user + system
+    });
+    parts.sum()
+}
+
+fn accounting(samples: &[Json]) -> &str {
+    samples.last().unwrap()["cpu"]["process_accounting"].as_str().unwrap()
+}
+
+/// Each worker of a job burns a known time by its own clock; what is above that is starting and ending it.
+#[track_caller]
+fn is_exact(job: &str, secs: f64) {
+    let path = benchmarks().to_str().unwrap();
+    for interval in ["10ms", "100ms", "1s"] {
+        let (samples, said) = record(&["--no-cgroup", "-i", interval], &[path, "job", job]);
+        let counted = cpu_time(&samples);
+        assert!((secs..secs * 1.15).contains(&counted), "{job} at {interval}: {counted} s instead of {secs} s");
+        assert_eq!((accounting(&samples), said.as_str()), ("exact", ""));
+    }
+}
+
+#[test]
+fn children_that_live_shorter_than_an_interval() {
+    is_exact("serial", 1.0);
+}
+
+#[test]
+fn children_of_children_at_once() {
+    is_exact("nested", 1.0);
+}
+
+#[test]
+fn threads_that_end() {
+    is_exact("threads", 1.6);
+}
+
+#[test]
+fn a_process_that_becomes_another_one() {
+    is_exact("exec", 3.0);
+}
+
+#[test]
+fn a_long_child_that_is_reaped_at_the_end() {
+    is_exact("long", 2.0);
+}
+
+#[test]
+fn children_with_a_session_of_their_own() {
+    is_exact("sessions", 1.0);
+}
+
+#[test]
+fn daemons_whose_parent_has_ended() {
+    is_exact("daemons", 4.0);
+}
+
+/// Nobody waits for them, so nobody is told what they used: what was seen of them stays counted, and the sample says
+/// that it is not all.
+#[test]
+fn children_that_nobody_waits_for() {
+    let path = benchmarks().to_str().unwrap();
+    let (samples, said) = record(&["--no-cgroup", "-i", "50ms"], &[path, "job", "ignored"]);
+    let counted = cpu_time(&samples);
+    assert!((1.5..3.3).contains(&counted), "{counted} s");
+    assert_eq!((accounting(&samples), said.as_str()), ("sampled", ""));
+}
+
+/// 500 MiB for 50 ms, between two samples.
+#[test]
+fn a_peak_between_two_samples_is_in_the_last_one() {
+    let path = benchmarks().to_str().unwrap();
+    for options in [&["-i", "10s"][..], &["-i", "10s", "--no-cgroup"]] {
+        let (samples, _) = record(options, &["sh", "-c", &format!("{path} job peak; sleep 0.1")]);
+        let peak = number(samples.last().unwrap(), "/cpu/process_peak_rss_mib");
+        assert!((500.0..520.0).contains(&peak), "{peak} MiB");
+    }
+}
+
+/// Processes come and go faster than they can be read, and process ids begin anew.
+#[test]
+fn a_storm_of_twenty_thousand_processes() {
+    for options in [&["-i", "10ms"][..], &["-i", "10ms", "--no-cgroup"]] {
+        let (samples, said) = record(options, &[JOB, "storm", "20000"]);
+        assert_eq!(said, "");
+        assert!(cpu_time(&samples) > 0.2, "forking costs something");
+        for pair in samples.windows(2) {
+            assert!(number(&pair[1], "/timestamp_ms") > number(&pair[0], "/timestamp_ms"), "no two at once");
+        }
+    }
+}
+
+/// Where there is no such counter, there is a warning for each source, and the run goes on.
+#[test]
+fn counters_of_the_hardware_on_request() {
+    let (samples, said) = record(&["-i", "100ms", "--enable", "perf,energy"], &[JOB, "burn", "1", "500"]);
+    assert!(said.lines().count() <= 2, "{said}");
+    let perf = samples.last().unwrap().get("perf");
+    let Some(perf) = perf.filter(|perf| !perf["task_clock_secs"].is_null()) else {
+        println!("skipped: perf events are not permitted here");
+        assert!(said.contains("perf_event_paranoid"), "{said}");
+        return;
+    };
+    let clock: f64 = samples.iter().map(|sample| number(sample, "/perf/task_clock_secs")).sum();
+    assert!((clock - 0.5).abs() < 0.05, "{clock} s");
+    match perf["instructions"].is_null() {
+        true => assert!(said.contains("no hardware counter"), "{said}"),
+        false => assert!(number(perf, "/ipc") > 0.1),
+    }
+}
