@@ -69,7 +69,7 @@ impl Registry {
     /// All sources, in the order in which they are read.
     pub fn sources() -> Vec<ComponentType> {
         let mut entries: Vec<&SourceEntry> = inventory::iter::<SourceEntry>().collect();
-        entries.sort_by_key(|entry| (entry.order, entry.name));
+        entries.sort_unstable_by_key(|entry| (entry.order, entry.name));
         let describe = |entry: &SourceEntry| ComponentType {
             kind: Kind::Source,
             name: entry.name,
@@ -84,7 +84,7 @@ impl Registry {
     /// All sinks, by name.
     pub fn sinks() -> Vec<ComponentType> {
         let mut entries: Vec<&SinkEntry> = inventory::iter::<SinkEntry>().collect();
-        entries.sort_by_key(|entry| entry.name);
+        entries.sort_unstable_by_key(|entry| entry.name);
         let describe = |entry: &SinkEntry| ComponentType {
             kind: Kind::Sink,
             name: entry.name,
@@ -107,7 +107,7 @@ impl Registry {
     /// All section types, by name.
     pub fn sections() -> Vec<&'static SectionEntry> {
         let mut entries: Vec<&SectionEntry> = inventory::iter::<SectionEntry>().collect();
-        entries.sort_by_key(|entry| (entry.name, (entry.type_name)()));
+        entries.sort_unstable_by_key(|entry| (entry.name, (entry.type_name)()));
         entries
     }
 }

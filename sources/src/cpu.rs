@@ -4,17 +4,16 @@ use std::sync::{Arc, Mutex};
 
 use resource_tracker_core::metrics::CpuMetrics;
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
+use crate::keyless::keyless;
 use crate::pids::{Pids, Tasks, lock};
 use crate::procfile::{ProcFile, percent, rate};
 use crate::scan::{decimal, lines, number, numbers, words};
 
-/// CPU time, per core and in total, load, and the number of processes.
-#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
-pub struct CpuConfig {}
+keyless! {
+    /// CPU time, per core and in total, load, and the number of processes.
+    pub struct CpuConfig
+}
 
 #[typetag::deserialize(name = "cpu")]
 impl SourceConfig for CpuConfig {

@@ -4,16 +4,15 @@ use std::path::Path;
 
 use resource_tracker_core::metrics::{Energy, EnergyMetrics};
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
+use crate::keyless::keyless;
 use crate::procfile::{ProcFile, assign, attribute};
 use crate::scan::{number, words};
 
-/// Energy of the machine, by RAPL domain. Since kernel 5.10 only root may read it.
-#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
-pub struct EnergyConfig {}
+keyless! {
+    /// Energy of the machine, by RAPL domain. Since kernel 5.10 only root may read it.
+    pub struct EnergyConfig
+}
 
 #[typetag::deserialize(name = "energy")]
 impl SourceConfig for EnergyConfig {
@@ -21,7 +20,7 @@ impl SourceConfig for EnergyConfig {
         let root = host.sysfs.join("class/powercap");
         let entries = std::fs::read_dir(&root).into_iter().flatten().flatten();
         let mut domains: Vec<Domain> = entries.filter_map(|entry| Domain::open(&entry.path())).collect();
-        domains.sort_by(|a, b| a.domain.cmp(&b.domain));
+        domains.sort_unstable_by(|a, b| a.domain.cmp(&b.domain));
         if domains.is_empty() {
             log::warn!("source energy: {} has no domain that counts energy", root.display());
             return Ok(None);

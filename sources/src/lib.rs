@@ -5,6 +5,7 @@ pub mod cgroup;
 mod cpu;
 mod disk;
 mod energy;
+mod keyless;
 mod memory;
 mod network;
 mod perf;

@@ -4,16 +4,15 @@ use resource_tracker_core::metrics::{PressureMetrics, ResourcePressure, Stall};
 use resource_tracker_core::{
     Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source,
 };
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
+use crate::keyless::keyless;
 use crate::procfile::{FASTEST, ProcFile, percent};
 use crate::scan::{decimal, lines, number, words};
 
-/// How long tasks waited for CPU, memory and storage.
-#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
-pub struct PressureConfig {}
+keyless! {
+    /// How long tasks waited for CPU, memory and storage.
+    pub struct PressureConfig
+}
 
 #[typetag::deserialize(name = "pressure")]
 impl SourceConfig for PressureConfig {

@@ -19,7 +19,7 @@ fn t_cfg_01_no_flags_give_json_lines_on_standard_output() {
 
 #[test]
 fn t_cfg_02_csv_begins_with_the_header_of_the_specification() {
-    let output = track(["-f", "csv", "-i", "50ms", "--", "sleep", "0.2"]);
+    let output = track(["-f", "csv", "-i", "50ms", "--", "sleep", "0.5"]);
     let header = "timestamp,processes,utime,stime,cpu_usage,memory_free,memory_used,memory_buffers,memory_cached,memory_active,\
                   memory_inactive,disk_read_bytes,disk_write_bytes,disk_space_total_gb,disk_space_used_gb,disk_space_free_gb,\
                   net_recv_bytes,net_sent_bytes,gpu_usage,gpu_vram,gpu_utilized";
@@ -126,7 +126,7 @@ fn any_key_can_be_set_by_flag_and_variable() {
         .env("TRACKER_SINKS__TABLE__TYPE", "file")
         .env("TRACKER_SINKS__TABLE__PATH", &two)
         .env("TRACKER_SOURCES__NETWORK__ENABLED", "false")
-        .args(["--disable", "disk,pressure", "--", "sleep", "0.2"])
+        .args(["--disable", "disk,pressure", "--", "sleep", "0.5"])
         .output()
         .unwrap();
     assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));

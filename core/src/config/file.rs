@@ -5,7 +5,6 @@ use std::io::{ErrorKind, Read};
 use std::ops::Range;
 use std::path::Path;
 
-use figment::providers::{Format, Toml};
 use figment::value::Dict;
 use toml_edit::{ImDocument, TableLike};
 
@@ -41,14 +40,11 @@ impl ConfigFile {
                 file.problem =
                     Some(format!("{}: is larger than {MAX_SIZE} bytes, so it is no configuration", file.name));
             }
-            Ok(text) => match Toml::from_str::<Dict>(&text) {
+            Ok(text) => match super::toml::parse(&text) {
                 Ok(values) => (file.values, file.text) = (Some(values), text),
-                Err(_) => {
-                    let error = ImDocument::parse(text.as_str()).err();
-                    let span = error.as_ref().and_then(toml_edit::TomlError::span).unwrap_or(0..0);
-                    let message =
-                        error.map_or_else(|| "is no TOML".to_owned(), |error| error.message().replace('\n', ", "));
-                    let (line, column) = line_and_column(&text, &span);
+                Err(error) => {
+                    let message = error.message().replace('\n', ", ");
+                    let (line, column) = line_and_column(&text, &error.span().unwrap_or(0..0));
                     file.problem = Some(format!("{}:{line}:{column}: {message}", file.name));
                 }
             },

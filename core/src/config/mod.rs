@@ -5,6 +5,7 @@ mod components;
 mod error;
 mod file;
 mod interval;
+mod toml;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -19,6 +20,7 @@ pub use components::{Component, Named, State};
 pub use error::{ConfigError, is_secret};
 use file::ConfigFile;
 pub use interval::Interval;
+use toml::literal;
 
 use crate::registry::{Kind, Registry, inline_generator};
 
@@ -173,11 +175,4 @@ impl Settings {
 fn layer(origin: &str, key: &str, value: Value) -> Layer {
     let nested = figment::util::nest(key, value);
     Layer { origin: origin.to_owned(), values: nested.into_dict().unwrap_or_default() }
-}
-
-/// The TOML value that `text` is, or the text itself.
-fn literal(text: &str) -> Value {
-    use figment::providers::{Format, Toml};
-    let parsed = Toml::from_str::<Dict>(&format!("value = {text}")).ok().filter(|dict| dict.len() == 1);
-    parsed.and_then(|mut dict| dict.remove("value")).unwrap_or_else(|| Value::from(text))
 }

@@ -71,7 +71,7 @@ fn numbered(path: &Path) -> Vec<(u64, PathBuf)> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let mut found: Vec<(u64, PathBuf)> =
         entries.filter_map(|entry| Some((number(entry.file_name().to_str()?)?, entry.path()))).collect();
-    found.sort();
+    found.sort_unstable();
     found
 }
 

@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use resource_tracker_core::metrics::CgroupMetrics;
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
+use crate::keyless::keyless;
 use crate::procfile::{assign, percent};
 use files::{Files, Limits, Reading};
 pub use hierarchy::{Directory, Hierarchy};
@@ -18,10 +17,10 @@ pub use hierarchy::{Directory, Hierarchy};
 /// Limits can be changed while the job runs, but rarely are.
 const LIMITS_EVERY: Duration = Duration::from_secs(5);
 
-/// Limits and use of the cgroup that the job runs in.
-#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
-pub struct CgroupConfig {}
+keyless! {
+    /// Limits and use of the cgroup that the job runs in.
+    pub struct CgroupConfig
+}
 
 #[typetag::deserialize(name = "cgroup")]
 impl SourceConfig for CgroupConfig {

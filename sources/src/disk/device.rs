@@ -34,7 +34,7 @@ impl Identity {
         };
         let slaves = std::fs::read_dir(directory.join("slaves")).into_iter().flatten().flatten();
         let mut slaves: Vec<String> = slaves.map(|entry| kernel_name(&entry.file_name().to_string_lossy())).collect();
-        slaves.sort();
+        slaves.sort_unstable();
         Some(Self {
             model: text("device/model"),
             vendor: text("device/vendor"),

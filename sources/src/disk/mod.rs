@@ -11,9 +11,8 @@ use anyhow::Context;
 use resource_tracker_core::background::Background;
 use resource_tracker_core::metrics::{DiskMetrics, Disks};
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
+use crate::keyless::keyless;
 use crate::procfile::{FIRST_ANSWER, ProcFile, assign, percent, rate};
 use crate::scan::{lines, number, numbers, words};
 use device::Identity;
@@ -25,10 +24,10 @@ const SECTOR: u64 = 512;
 /// How often space is asked for, and whether mounts changed.
 const SURVEY: Duration = Duration::from_secs(1);
 
-/// Throughput, latency and queue of every disk, and the space of what is mounted from it.
-#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
-pub struct DiskConfig {}
+keyless! {
+    /// Throughput, latency and queue of every disk, and the space of what is mounted from it.
+    pub struct DiskConfig
+}
 
 #[typetag::deserialize(name = "disk")]
 impl SourceConfig for DiskConfig {

@@ -235,7 +235,8 @@ fn join_pool(mounts: &mut Vec<DiskMountMetrics>) {
     if mounts.len() < 2 || mounts.iter().any(|mount| mount.filesystem != "zfs") {
         return;
     }
-    mounts.sort_by_key(|mount| mount.mount_point.len());
+    let pool = (0..mounts.len()).min_by_key(|index| mounts[*index].mount_point.len()).unwrap_or(0);
+    mounts.swap(0, pool);
     let used = mounts.iter().filter_map(|mount| mount.used_bytes).reduce(|a, b| a.saturating_add(b));
     let available = mounts.iter().filter_map(|mount| mount.available_bytes).max();
     let total = used.zip(available).map(|(used, available)| used.saturating_add(available));
