@@ -24,6 +24,9 @@ pub(crate) const ALL: [(&str, &str); 9] = [
     ("ignored", "30 children of a parent that ignores `SIGCHLD`, 100 ms each"),
 ];
 
+/// Keeps all cores busy until it is stopped.
+pub(crate) const LOAD: &str = "load";
+
 /// Runs one of them, or what they need beside themselves.
 pub(crate) fn run(name: &str) -> anyhow::Result<()> {
     let children = |count, millis| (0..count).map(move |_| child(move || burn(millis)));
@@ -78,6 +81,11 @@ pub(crate) fn run(name: &str) -> anyhow::Result<()> {
             let started: Vec<Pid> = children(30, 100).collect();
             // `wait` returns when the last one is gone.
             started.into_iter().for_each(reap);
+        }
+        LOAD => {
+            let cores = thread::available_parallelism()?.get();
+            let busy = (0..cores).map(|_| thread::spawn(|| burn_on(ClockId::ThreadCPUTime, 3_600_000)));
+            busy.collect::<Vec<_>>().into_iter().for_each(|thread| drop(thread.join()));
         }
         "peak" => {
             let memory = vec![1u8; 500 << 20];

@@ -1,5 +1,5 @@
 //! Measures the tracker and prints tables: `cargo build --release && cargo run --release -p benchmarks`, with the names
-//! of tables to print only those (`cost accuracy size compare`). `TRACKER=FILE` measures another binary.
+//! of tables to print only those (`cost ticks accuracy size compare`). `TRACKER=FILE` measures another binary.
 //!
 //! Every figure is a ratio or a difference of two that were taken in the same run, side by side. Nothing is asserted.
 
@@ -12,6 +12,7 @@ mod jobs;
 mod launch;
 mod size;
 mod table;
+mod ticks;
 mod tree;
 
 use anyhow::{Context, bail};
@@ -31,8 +32,13 @@ fn main() -> anyhow::Result<()> {
         _ => (),
     }
     type Print = fn() -> anyhow::Result<()>;
-    let tables: [(&str, Print); 4] =
-        [("cost", cost::print), ("accuracy", accuracy::print), ("size", size::print), ("compare", compare::print)];
+    let tables: [(&str, Print); 5] = [
+        ("cost", cost::print),
+        ("ticks", ticks::print),
+        ("accuracy", accuracy::print),
+        ("size", size::print),
+        ("compare", compare::print),
+    ];
     if let Some(unknown) = arguments.iter().find(|name| !tables.iter().any(|(table, _)| table == name)) {
         bail!("no table is called {unknown}; there are {}", tables.map(|(name, _)| name).join(", "));
     }

@@ -2,7 +2,15 @@
 
 /// The lines of a file, without their ends.
 pub(crate) fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty())
+    let mut rest = bytes;
+    let mut next = move || {
+        let end = memchr::memchr(b'\n', rest);
+        let (line, after) = (&rest[..end.unwrap_or(rest.len())], end.map_or(&[][..], |end| &rest[end + 1..]));
+        let is_over = rest.is_empty();
+        rest = after;
+        (!is_over).then_some(line)
+    };
+    std::iter::from_fn(move || next()).filter(|line| !line.is_empty())
 }
 
 /// The words of a line.
@@ -57,6 +65,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn lines_are_those_of_the_standard_library(text in "[a\n]{0,12}") {
+            let found: Vec<&[u8]> = lines(text.as_bytes()).collect();
+            let expected: Vec<&[u8]> = text.split('\n').filter(|line| !line.is_empty()).map(str::as_bytes).collect();
+            prop_assert_eq!(found, expected);
+        }
+
         #[test]
         fn numbers_are_those_of_the_standard_library(text in "[0-9]{0,22}|.{0,6}") {
             let plain = !text.starts_with('+');

@@ -1,0 +1,60 @@
+//! A hundred samples a second, on a machine that is busy and on one that is not.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde_json::Value;
+
+use crate::launch::{Running, part, tracker};
+use crate::{jobs, table};
+
+const BUSY: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_secs(10);
+const INTERVAL: Duration = Duration::from_millis(10);
+
+pub(crate) fn print() -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let output = directory.path().join("samples.jsonl");
+    let mut command = Command::new(tracker());
+    command.args(["-i", "10ms", "-o"]).arg(&output).stderr(Stdio::null());
+    let running = Running::start(&mut command)?;
+    std::thread::sleep(Duration::from_secs(1));
+    let before = sampler(running.pid())?;
+    std::thread::sleep(IDLE);
+    let idle = (sampler(running.pid())? - before).as_secs_f64() / IDLE.as_secs_f64();
+    drop(running);
+
+    fs::remove_file(&output)?;
+    let load = Running::start(&mut part(&["job", jobs::LOAD])?)?;
+    let running = Running::start(&mut command)?;
+    let start = Instant::now();
+    std::thread::sleep(BUSY);
+    let due = start.elapsed().as_secs_f64() / INTERVAL.as_secs_f64();
+    drop((running, load));
+    let text = fs::read_to_string(&output)?;
+    let times = text
+        .lines()
+        .map(|line| Ok(serde_json::from_str::<Value>(line)?["elapsed_secs"].as_f64().context("no time")?));
+    let gaps = times.collect::<anyhow::Result<Vec<f64>>>()?;
+    let (taken, shortest) = (gaps.len() as f64, gaps.iter().copied().fold(f64::MAX, f64::min));
+    table::head("A hundred samples a second", ["what", "is"]);
+    table::row(["ticks taken in 60 s, with all cores busy".into(), format!("{:.1} %", (taken / due).min(1.0) * 100.0)]);
+    table::row(["the shortest interval".into(), format!("{:.1} ms", shortest * 1e3)]);
+    table::row(["the sampling thread, with the machine idle".into(), format!("{:.2} % of a core", idle * 100.0)]);
+    table::note("The load is a thread that spins on each core.");
+    Ok(())
+}
+
+/// CPU time of the thread that reads the sources.
+fn sampler(pid: u32) -> anyhow::Result<Duration> {
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let task = task?.path();
+        if fs::read_to_string(task.join("comm"))?.trim() == "sampler" {
+            let text = fs::read_to_string(task.join("schedstat"))?;
+            return Ok(Duration::from_nanos(text.split(' ').next().unwrap_or_default().parse()?));
+        }
+    }
+    anyhow::bail!("process {pid} has no sampling thread")
+}
