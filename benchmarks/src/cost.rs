@@ -16,7 +16,7 @@ use crate::{cputime, table};
 const INTERVALS: [Duration; 3] = [Duration::from_secs(1), Duration::from_millis(100), Duration::from_millis(10)];
 
 /// Each figure is the median of so many.
-const WINDOWS: usize = 5;
+const WINDOWS: usize = 3;
 
 pub(crate) fn print() -> anyhow::Result<()> {
     table::head(
@@ -44,7 +44,7 @@ pub(crate) fn print() -> anyhow::Result<()> {
     row("and 100 that sleep, with 5000 others, and PSS", INTERVALS[0], Some(&tree), &[])?;
     drop(strangers);
     table::note(
-        "Floor and tracker run in turn on the same CPU; CPU time of all threads, from `schedstat`; medians of five turns, \
+        "Floor and tracker run in turn on the same CPU; CPU time of all threads, from `schedstat`; medians of three turns, \
          without PSS unless it is said. The floor reads the same files of the machine, and `stat`, `statm` and \
          `io` of each process, through descriptors that it keeps open, and writes as many bytes.",
     );

@@ -25,7 +25,7 @@ fn write_markdown(text: &mut String, schema: &Json) -> std::fmt::Result {
     text.push_str("## The sample\n\n");
     heading(text);
     for (name, member) in members.iter().filter(|(_, member)| !is_section(member)) {
-        row(text, name, member)?;
+        row(text, schema, name, member)?;
     }
     for (name, member) in members.iter().filter(|(_, member)| is_section(member)) {
         writeln!(text, "\n## `{name}`\n")?;
@@ -48,7 +48,7 @@ fn write_type(text: &mut String, schema: &Json, definition: &Json, prefix: &str)
     let mut inner = Vec::new();
     for (name, member) in definition["properties"].as_object().into_iter().flatten() {
         let prefixed = format!("{prefix}{name}");
-        row(text, &prefixed, member)?;
+        row(text, schema, &prefixed, member)?;
         let target = referenced(schema, member);
         if target["type"] == "object" && target.get("properties").is_some() {
             let suffix = if member["type"] == "array" { "[]." } else { "." };
@@ -66,13 +66,31 @@ fn heading(text: &mut String) {
     text.push_str("| field | type | unit | kind | what it is |\n| --- | --- | --- | --- | --- |\n");
 }
 
-fn row(text: &mut String, name: &str, member: &Json) -> std::fmt::Result {
+fn row(text: &mut String, schema: &Json, name: &str, member: &Json) -> std::fmt::Result {
     let of = |key: &str| member[key].as_str().unwrap_or_default();
     let description = one_line(of("description")).replace('|', "\\|");
-    writeln!(text, "| `{name}` | {} | {} | {} | {description} |", kind(member), of("unit"), of("kind"))
+    let choices = choices(referenced(schema, member));
+    let end = if choices.is_empty() || description.ends_with('.') { "" } else { "." };
+    writeln!(
+        text,
+        "| `{name}` | {} | {} | {} | {description}{end}{choices} |",
+        kind(schema, member),
+        of("unit"),
+        of("kind")
+    )
 }
 
-fn kind(member: &Json) -> String {
+/// What each value of a choice means.
+fn choices(definition: &Json) -> String {
+    let options = definition["oneOf"].as_array().into_iter().flatten();
+    let describe = |option: &Json| {
+        let (value, description) = (option["const"].as_str()?, option["description"].as_str().unwrap_or_default());
+        Some(format!(" `{value}`: {}", one_line(description)))
+    };
+    options.filter_map(describe).collect()
+}
+
+fn kind(schema: &Json, member: &Json) -> String {
     match &member["type"] {
         Json::String(name) if name == "array" => "list".into(),
         Json::String(name) => name.clone(),
@@ -80,8 +98,11 @@ fn kind(member: &Json) -> String {
             let names: Vec<&str> = names.iter().filter_map(Json::as_str).collect();
             names.join(" or ")
         }
-        _ if member.get("anyOf").is_some() => "object or null".into(),
-        _ => "object".into(),
+        _ => {
+            let is_object = referenced(schema, member)["type"] == "object";
+            let name = if is_object { "object" } else { "string" };
+            if member.get("anyOf").is_some() { format!("{name} or null") } else { name.into() }
+        }
     }
 }
 

@@ -44,16 +44,15 @@ impl PssReader {
     /// The newest reading, and a new one under way when the budget allows. 0 when all members have ended.
     pub(super) fn read(&mut self, members: &[Member], now: Instant) -> Option<Pss> {
         let reader = self.reader.as_ref()?;
-        let alive: Vec<i32> =
-            members.iter().filter(|member| !member.stat.is_dead()).map(|member| member.stat.pid).collect();
-        if alive.is_empty() {
+        let alive = || members.iter().filter(|member| !member.stat.is_dead()).map(|member| member.stat.pid);
+        if alive().next().is_none() {
             return Some(Pss { kib: 0, age: Duration::ZERO });
         }
         let answer = reader.answer();
         let pause = answer.map_or(0.0, |(reading, _)| reading.took.as_secs_f64() / self.budget);
         let rested = self.asked.is_none_or(|asked| now.saturating_duration_since(asked).as_secs_f64() >= pause);
         if rested && reader.busy_for(now).is_none() {
-            reader.ask(alive);
+            reader.ask(alive().collect());
             self.asked = Some(now);
         }
         let (reading, at) = answer?;

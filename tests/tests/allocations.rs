@@ -1,0 +1,75 @@
+//! A warm tick takes no memory from the allocator.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use resource_tracker_core::{Host, Reaped, Sections, SourceConfig, Tick, Tracked};
+use resource_tracker_sources::{
+    CgroupConfig, CpuConfig, DiskConfig, MemoryConfig, NetworkConfig, PressureConfig, ProcessConfig,
+};
+
+/// The system's allocator, which counts what this thread asks it for.
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: all is passed on to the system's allocator as it comes.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.set(COUNT.get() + 1);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn a_warm_tick_allocates_nothing() {
+    // A shell that keeps running, with a child, so that all of it is read.
+    let mut job = Command::new("sh").args(["-c", "while :; do :; done & sleep 100"]).process_group(0).spawn().unwrap();
+    let tracked = Tracked { pid: job.id() as i32, spawned: false, reaped: Reaped::default(), cgroup: None };
+    let process = ProcessConfig { pss_budget_pct: 0.0 };
+    let configs: [(&str, Box<dyn SourceConfig>); 7] = [
+        ("cpu", Box::new(CpuConfig::default())),
+        ("process", Box::new(process)),
+        ("cgroup", Box::new(CgroupConfig::default())),
+        ("memory", Box::new(MemoryConfig::default())),
+        ("network", Box::new(NetworkConfig::default())),
+        ("disk", Box::new(DiskConfig::default())),
+        ("pressure", Box::new(PressureConfig::default())),
+    ];
+    let host = Host::default();
+    let mut sources: Vec<_> = configs
+        .into_iter()
+        .filter_map(|(name, config)| Some((name, config.build(&host).unwrap()?, Sections::default(), 0)))
+        .collect();
+    for number in 0..100 {
+        let tick =
+            Tick { number, at: Instant::now(), elapsed: Duration::from_millis(10), tracked: Some(tracked.clone()) };
+        for (_, source, sections, count) in &mut sources {
+            let before = COUNT.get();
+            source.collect(&tick, sections).unwrap();
+            if number >= 50 {
+                *count += COUNT.get() - before;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let counts: Vec<_> = sources.iter().map(|(name, _, _, count)| (*name, *count)).collect();
+    nix::sys::signal::killpg(nix::unistd::Pid::from_raw(tracked.pid), nix::sys::signal::Signal::SIGKILL).unwrap();
+    job.wait().unwrap();
+    // A process of the machine that comes up meanwhile can make a list grow once.
+    assert!(counts.iter().all(|(_, count)| *count <= 2), "{counts:?}");
+}
