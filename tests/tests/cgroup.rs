@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use resource_tracker_tests::{benchmarks, command, is_root, number, samples, text, tracker};
+use resource_tracker_tests::{benchmarks, command, has, is_root, number, samples, text, tracker};
 use serde_json::Value as Json;
 
 const JOB: &str = env!("CARGO_BIN_EXE_job");
@@ -92,6 +92,29 @@ fn children_that_nobody_waits_for_are_exact_in_it() {
     assert_eq!(sandbox.made(), [""; 0], "it is removed");
 }
 
+/// Where v2 is not mounted, the hierarchies of v1 serve.
+#[test]
+fn children_that_nobody_waits_for_are_exact_in_v1() {
+    let is_v1 = std::fs::read_to_string("/proc/self/mounts").unwrap().lines().any(|line| line.contains("cpuacct"));
+    if !is_root("a cgroup of v1") || !has("unshare", "a cgroup of v1") || !is_v1 {
+        println!("skipped: a cgroup of v1 needs its hierarchies");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run.jsonl");
+    let script = "umount -t cgroup2 -a; exec \"$0\" \"$@\"";
+    let mut shell = command("unshare");
+    shell.args(["-m", "sh", "-c", script]).arg(tracker()).args(["-i", "0.2", "-o"]).arg(&path);
+    let output = shell.arg("--").arg(benchmarks()).args(["job", "ignored"]).output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+    let samples = samples(&std::fs::read(&path).unwrap());
+    let sum = |key: &str| samples.iter().map(|sample| number(sample, key)).sum::<f64>();
+    let counted = sum("/cpu/process_utime_secs") + sum("/cpu/process_stime_secs");
+    assert!((3.0..3.3).contains(&counted), "{counted} s");
+    assert_eq!(samples.last().unwrap()["cpu"]["process_accounting"], "cgroup");
+    assert!(number(samples.last().unwrap(), "/cgroup/memory_peak_mib") < 100.0, "it is the job's alone");
+}
+
 #[test]
 fn it_can_be_turned_off() {
     let Some(sandbox) = Sandbox::new("off") else { return };
@@ -142,7 +165,7 @@ fn one_that_disappears() {
     let Some(sandbox) = Sandbox::new("gone") else { return };
     let parent = sandbox.0.display();
     let script =
-        format!("sleep 0.3; echo $$ > {parent}/cgroup.procs; rmdir {parent}/resource-tracker.*; {JOB} burn 1 600");
+        format!("sleep 1; echo $$ > {parent}/cgroup.procs; rmdir {parent}/resource-tracker.*; {JOB} burn 1 600");
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run.jsonl");
     let mut tracker = sandbox.command(tracker());

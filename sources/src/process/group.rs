@@ -6,7 +6,7 @@ use resource_tracker_core::JobCgroup;
 
 use super::account::GroupTime;
 use crate::procfile::ProcFile;
-use crate::scan::{number, numbers, value_of, words};
+use crate::scan::{number, value_of, words};
 
 /// The files of it that are open.
 #[derive(Default)]
@@ -17,23 +17,26 @@ pub(super) struct Group {
 enum TimeFile {
     /// `cpu.stat` of v2, in microseconds. It is there without any controller.
     Unified(ProcFile),
-    /// `cpuacct.usage_all` of v1: nanoseconds in user mode and in the kernel, for each CPU.
-    Cpuacct(ProcFile),
+    /// `cpuacct.usage` of v1, in nanoseconds, and `cpuacct.stat`, whose clock ticks say how to divide it.
+    Cpuacct { usage: ProcFile, stat: ProcFile },
 }
 
 impl Group {
     pub(super) fn open(cgroup: &JobCgroup) -> Self {
         let open = |directory: &Path, name: &str| ProcFile::open_if_present(directory.join(name));
         let unified = cgroup.unified.as_deref().and_then(|directory| open(directory, "cpu.stat"));
-        let cpuacct = || cgroup.cpuacct.as_deref().and_then(|directory| open(directory, "cpuacct.usage_all"));
-        Self { time: unified.map(TimeFile::Unified).or_else(|| cpuacct().map(TimeFile::Cpuacct)) }
+        let cpuacct = || {
+            let directory = cgroup.cpuacct.as_deref()?;
+            Some(TimeFile::Cpuacct { usage: open(directory, "cpuacct.usage")?, stat: open(directory, "cpuacct.stat")? })
+        };
+        Self { time: unified.map(TimeFile::Unified).or_else(cpuacct) }
     }
 
     /// CPU time of all that ever ran in it. When it has been removed, that is said once.
     pub(super) fn read(&mut self) -> Option<GroupTime> {
         let read = match self.time.as_mut()? {
             TimeFile::Unified(file) => file.read().map(parse_cpu_stat),
-            TimeFile::Cpuacct(file) => file.read().map(parse_usage_all),
+            TimeFile::Cpuacct { usage, stat } => usage.read().and_then(|usage| Ok(parse_cpuacct(usage, stat.read()?))),
         };
         read.inspect_err(|error| {
             log::warn!("the cgroup of the job is gone ({error:#}); its processes are added up instead");
@@ -48,19 +51,12 @@ fn parse_cpu_stat(text: &[u8]) -> Option<GroupTime> {
     Some(GroupTime { cpu: nanos("usage_usec")?, user: nanos("user_usec")? })
 }
 
-/// `cpu user system`, and a line for each CPU.
-fn parse_usage_all(text: &[u8]) -> Option<GroupTime> {
-    let lines = crate::scan::lines(text).filter(|line| words(line).next().is_some_and(|word| number(word).is_some()));
-    lines
-        .map(|line| {
-            let mut values = numbers(line).skip(1);
-            let (user, system) = (values.next()?, values.next()?);
-            Some(GroupTime { cpu: user.checked_add(system)?, user })
-        })
-        .try_fold(GroupTime::default(), |sum, cpu| {
-            let cpu = cpu?;
-            Some(GroupTime { cpu: sum.cpu.checked_add(cpu.cpu)?, user: sum.user.checked_add(cpu.user)? })
-        })
+fn parse_cpuacct(usage: &[u8], stat: &[u8]) -> Option<GroupTime> {
+    let cpu = number(words(usage).next()?)?;
+    let (user, system) = (value_of(stat, "user")?, value_of(stat, "system")?);
+    let ticks = u128::from(user) + u128::from(system);
+    let user = if ticks > 0 { u128::from(cpu) * u128::from(user) / ticks } else { u128::from(cpu) };
+    Some(GroupTime { cpu, user: u64::try_from(user).ok()? })
 }
 
 #[cfg(test)]
@@ -73,9 +69,10 @@ mod tests {
     fn both_versions_in_nanoseconds() {
         let v2 = b"usage_usec 5000\nuser_usec 3000\nsystem_usec 2000\nnr_periods 0\n";
         assert_eq!(parse_cpu_stat(v2), Some(GroupTime { cpu: 5_000_000, user: 3_000_000 }));
-        let v1 = b"cpu user system\n0 3000 1000\n1 500 0\n";
-        assert_eq!(parse_usage_all(v1), Some(GroupTime { cpu: 4500, user: 3500 }));
-        assert_eq!(parse_usage_all(b"cpu user system\n0 3000\n"), None);
+        let v1 = parse_cpuacct(b"4500\n", b"user 30\nsystem 10\n");
+        assert_eq!(v1, Some(GroupTime { cpu: 4500, user: 3375 }));
+        assert_eq!(parse_cpuacct(b"4500\n", b"user 0\nsystem 0\n"), Some(GroupTime { cpu: 4500, user: 4500 }));
+        assert_eq!(parse_cpuacct(b"\n", b"user 1\nsystem 1\n"), None);
     }
 
     #[test]
@@ -91,7 +88,7 @@ mod tests {
         #[test]
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             parse_cpu_stat(&bytes);
-            parse_usage_all(&bytes);
+            parse_cpuacct(&bytes, &bytes);
         }
     }
 }

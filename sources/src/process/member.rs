@@ -55,10 +55,16 @@ impl Member {
             (self.stat_before, self.io_before) = (self.stat, self.io);
             return true;
         }
-        let text = files.read(self.stat.pid, "stat", &mut self.stat_file, true);
-        let Some(stat) = text.ok().and_then(Stat::parse).filter(|stat| stat.identity() == self.identity()) else {
-            return false;
+        let stat = match files.read(self.stat.pid, "stat", &mut self.stat_file, true) {
+            Ok(text) => Stat::parse(text),
+            Err(error) if is_of_a_process_that_is_gone(&error) => return false,
+            // Without a descriptor to spare, say, it is as it was.
+            Err(_) => None,
         };
+        let stat = stat.unwrap_or(self.stat);
+        if stat.identity() != self.identity() {
+            return false;
+        }
         (self.stat_before, self.io_before) = (self.stat, self.io);
         self.clock = clock;
         self.stat = stat;
@@ -78,4 +84,9 @@ impl Member {
         files.close(&mut self.stat_file);
         files.close(&mut self.io_file);
     }
+}
+
+/// `ENOENT` when it is opened, `ESRCH` when it is read.
+fn is_of_a_process_that_is_gone(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
