@@ -34,10 +34,8 @@ pub(crate) fn print() -> anyhow::Result<()> {
     let due = start.elapsed().as_secs_f64() / INTERVAL.as_secs_f64();
     drop((running, load));
     let text = fs::read_to_string(&output)?;
-    let times = text
-        .lines()
-        .map(|line| Ok(serde_json::from_str::<Value>(line)?["elapsed_secs"].as_f64().context("no time")?));
-    let gaps = times.collect::<anyhow::Result<Vec<f64>>>()?;
+    let gap = |line: &str| serde_json::from_str::<Value>(line)?["elapsed_secs"].as_f64().context("no time");
+    let gaps = text.lines().map(gap).collect::<anyhow::Result<Vec<f64>>>()?;
     let (taken, shortest) = (gaps.len() as f64, gaps.iter().copied().fold(f64::MAX, f64::min));
     table::head("A hundred samples a second", ["what", "is"]);
     table::row(["ticks taken in 60 s, with all cores busy".into(), format!("{:.1} %", (taken / due).min(1.0) * 100.0)]);
