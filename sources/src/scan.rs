@@ -3,14 +3,14 @@
 /// The lines of a file, without their ends.
 pub(crate) fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = bytes;
-    let mut next = move || {
+    let next = move || {
         let end = memchr::memchr(b'\n', rest);
         let (line, after) = (&rest[..end.unwrap_or(rest.len())], end.map_or(&[][..], |end| &rest[end + 1..]));
         let is_over = rest.is_empty();
         rest = after;
         (!is_over).then_some(line)
     };
-    std::iter::from_fn(move || next()).filter(|line| !line.is_empty())
+    std::iter::from_fn(next).filter(|line| !line.is_empty())
 }
 
 /// The words of a line.

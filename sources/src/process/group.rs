@@ -55,7 +55,7 @@ fn parse_cpuacct(usage: &[u8], stat: &[u8]) -> Option<GroupTime> {
     let cpu = number(words(usage).next()?)?;
     let (user, system) = (value_of(stat, "user")?, value_of(stat, "system")?);
     let ticks = u128::from(user) + u128::from(system);
-    let user = if ticks > 0 { u128::from(cpu) * u128::from(user) / ticks } else { u128::from(cpu) };
+    let user = (u128::from(cpu) * u128::from(user)).checked_div(ticks).unwrap_or(u128::from(cpu));
     Some(GroupTime { cpu, user: u64::try_from(user).ok()? })
 }
 

@@ -50,12 +50,13 @@ impl Member {
     /// be, because something else than itself has changed it.
     pub(super) fn refresh(&mut self, files: &mut Files, has_clock: bool, must: bool, now: Instant) -> bool {
         let clock = has_clock.then(|| cpu_time(self.stat.pid)).flatten();
+        let has_run = clock.is_none() || clock != self.clock;
         let is_fresh = self.read_at.is_some_and(|at| now.saturating_duration_since(at) < BELIEVED);
-        if clock.is_some() && clock == self.clock && is_fresh && !must {
-            (self.stat_before, self.io_before) = (self.stat, self.io);
+        (self.stat_before, self.io_before) = (self.stat, self.io);
+        if !has_run && is_fresh && !must {
             return true;
         }
-        let stat = match files.read(self.stat.pid, "stat", &mut self.stat_file, true) {
+        let stat = match files.read(self.stat.pid, "stat", &mut self.stat_file, has_run) {
             Ok(text) => Stat::parse(text),
             Err(error) if is_of_a_process_that_is_gone(&error) => return false,
             // Without a descriptor to spare, say, it is as it was.
@@ -65,12 +66,13 @@ impl Member {
         if stat.identity() != self.identity() {
             return false;
         }
-        (self.stat_before, self.io_before) = (self.stat, self.io);
         self.clock = clock;
         self.stat = stat;
-        self.has_news = true;
         self.read_at = Some(now);
-        self.read_io(files, true);
+        if has_run {
+            self.has_news = true;
+            self.read_io(files, true);
+        }
         true
     }
 
