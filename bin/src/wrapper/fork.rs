@@ -17,8 +17,8 @@ const CLONE_INTO_CGROUP: u64 = 1 << 33;
 /// Those of making a process, or that of `exec`.
 ///
 /// # Safety
-/// This program must have one thread only, because the new process has a copy of this one alone: a lock that another
-/// thread held would stay locked in it.
+/// `exec` must make nothing but system calls: the new process has a copy of this thread alone, and a lock that another
+/// one held, such as the allocator's, stays locked in it.
 pub(super) unsafe fn fork_exec(cgroup: Option<BorrowedFd<'_>>, exec: impl FnOnce() -> io::Error) -> io::Result<Pid> {
     // Closed by a successful exec.
     let (mut failure, report) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)

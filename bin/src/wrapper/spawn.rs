@@ -1,12 +1,12 @@
 //! The command as it would have been started without the tracker.
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsString, c_char};
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::os::unix::ffi::OsStrExt;
 
 use nix::errno::Errno;
+use nix::libc;
 use rustix::process::Pid;
 
 use super::cgroup::OwnCgroup;
@@ -23,39 +23,59 @@ pub(super) enum Spawned {
     Failed(i32),
 }
 
-/// Starts the command, in the cgroup if there is one. To be called before the program starts threads.
+/// Starts the command, in the cgroup if there is one.
 pub(super) fn spawn(command: &[OsString], inherited: &Inherited, cgroup: &mut OwnCgroup) -> Spawned {
-    let mut process = prepare(command, inherited);
-    let doors = cgroup.doors();
-    let mut exec = || {
-        doors.iter().for_each(enter);
-        process.exec()
+    let program = match Program::new(command) {
+        Ok(program) => program,
+        Err(error) => return Spawned::Failed(complain(command, &error)),
     };
-    // SAFETY: this is still the only thread.
-    let mut child = unsafe { fork_exec(cgroup.unified(), &mut exec) };
+    let doors = cgroup.doors();
+    let exec = || {
+        doors.iter().for_each(enter);
+        program.exec(inherited)
+    };
+    // SAFETY: entering and executing make nothing but system calls.
+    let mut child = unsafe { fork_exec(cgroup.unified(), exec) };
     if cgroup.unified().is_some() && child.as_ref().is_err_and(may_be_of_the_cgroup) {
         cgroup.give_up_unified();
         // SAFETY: as above.
-        child = unsafe { fork_exec(None, &mut exec) };
+        child = unsafe { fork_exec(None, exec) };
     }
     match child {
         Ok(child) => Spawned::Child(child),
         Err(error) if is_out_of_processes(&error) => {
             // No room for two: the command takes the tracker's place.
             log::warn!("no process for the command ({error}); it runs without the tracker");
-            Spawned::Failed(complain(command, &process.exec()))
+            Spawned::Failed(complain(command, &program.exec(inherited)))
         }
         Err(error) => Spawned::Failed(complain(command, &error)),
     }
 }
 
-fn prepare(command: &[OsString], inherited: &Inherited) -> Command {
-    let mut process = Command::new(&command[0]);
-    process.args(&command[1..]);
-    let inherited = *inherited;
-    // SAFETY: between fork and exec, the closure makes nothing but system calls.
-    unsafe { process.pre_exec(move || inherited.restore().map_err(io::Error::from)) };
-    process
+/// What `execvp` takes, made before the fork, after which no memory may be asked for.
+struct Program {
+    pointers: Vec<*const c_char>,
+    /// What is pointed to.
+    _arguments: Vec<CString>,
+}
+
+impl Program {
+    fn new(command: &[OsString]) -> io::Result<Self> {
+        let arguments = command.iter().map(|argument| CString::new(argument.as_bytes()));
+        let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
+        let pointers = arguments.iter().map(|argument| argument.as_ptr()).chain([std::ptr::null()]).collect();
+        Ok(Self { pointers, _arguments: arguments })
+    }
+
+    /// Becomes the program, searched for in `PATH`, or says why not. Makes nothing but system calls.
+    fn exec(&self, inherited: &Inherited) -> io::Error {
+        if let Err(error) = inherited.restore() {
+            return error.into();
+        }
+        // SAFETY: the pointers are strings that live as long as `self`, and end with a null.
+        unsafe { libc::execvp(self.pointers[0], self.pointers.as_ptr()) };
+        io::Error::last_os_error()
+    }
 }
 
 /// The command runs whether or not it gets into its cgroup.
