@@ -48,7 +48,7 @@ pub(crate) fn print() -> anyhow::Result<()> {
          without PSS unless it is said. The floor reads the same files of the machine, and `stat`, `statm` and \
          `io` of each process, through descriptors that it keeps open, and writes as many bytes.",
     );
-    syscalls()
+    Ok(())
 }
 
 fn row(what: &str, interval: Duration, tree: Option<&Tree>, options: &[&str]) -> anyhow::Result<()> {
@@ -128,38 +128,4 @@ fn start_floor(interval: Duration, bytes: usize, output: &Path, tree: Option<&Tr
     }
     drop(input);
     Ok(Running::from(child))
-}
-
-/// System calls a tick, counted by `strace`.
-fn syscalls() -> anyhow::Result<()> {
-    let directory = tempfile::tempdir()?;
-    let output = directory.path().join("out");
-    let path = output.to_str().context("a path")?;
-    let mut tracker = Command::new(tracker());
-    tracker.args(["-i", "0.1", "-o", path]);
-    let floor = part(&["floor", "0.1", "3000", path])?;
-    let (Some(floor), Some(tracker)) = (count(&floor)?, count(&tracker)?) else {
-        println!("System calls a tick: not counted, because `strace` is not installed.\n");
-        return Ok(());
-    };
-    table::head("System calls a tick", ["floor", "tracker", "more"]);
-    table::row([format!("{floor:.1}"), format!("{tracker:.1}"), format!("{:.1}", tracker - floor)]);
-    table::note("At 100 ms, as the difference of 10 s and 2 s under `strace -f -c`.");
-    Ok(())
-}
-
-fn count(program: &Command) -> anyhow::Result<Option<f64>> {
-    let (Some(short), Some(long)) = (count_for(program, 2)?, count_for(program, 10)?) else { return Ok(None) };
-    Ok(Some((long - short) / 80.0))
-}
-
-fn count_for(program: &Command, secs: u32) -> anyhow::Result<Option<f64>> {
-    let summary = tempfile::NamedTempFile::new()?;
-    let mut strace = Command::new("timeout");
-    strace.args(["-s", "INT", &secs.to_string(), "strace", "-f", "-c", "-o"]).arg(summary.path());
-    strace.arg(program.get_program()).args(program.get_args()).stdin(Stdio::null()).stderr(Stdio::null());
-    strace.status()?;
-    let text = fs::read_to_string(summary.path())?;
-    let total = text.lines().find(|line| line.ends_with(" total")).and_then(|line| line.split_whitespace().nth(3));
-    Ok(total.and_then(|word| word.parse().ok()))
 }

@@ -1,5 +1,5 @@
 //! Measures the tracker and prints tables: `cargo build --release && cargo run --release -p benchmarks`, with the names
-//! of tables to print only those (`cost ticks accuracy size compare`). `TRACKER=FILE` measures another binary.
+//! of tables to print only those (`cost syscalls ticks accuracy size compare`). `TRACKER=FILE` measures another binary.
 //!
 //! Every figure is a ratio or a difference of two that were taken in the same run, side by side. Nothing is asserted.
 
@@ -11,6 +11,7 @@ mod floor;
 mod jobs;
 mod launch;
 mod size;
+mod syscalls;
 mod table;
 mod ticks;
 mod tree;
@@ -32,8 +33,9 @@ fn main() -> anyhow::Result<()> {
         _ => (),
     }
     type Print = fn() -> anyhow::Result<()>;
-    let tables: [(&str, Print); 5] = [
+    let tables: [(&str, Print); 6] = [
         ("cost", cost::print),
+        ("syscalls", syscalls::print),
         ("ticks", ticks::print),
         ("accuracy", accuracy::print),
         ("size", size::print),
