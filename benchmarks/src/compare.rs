@@ -4,8 +4,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
-
 use crate::launch::{Running, tracker};
 use crate::{cputime, table};
 
@@ -56,7 +54,8 @@ pub(crate) fn print() -> anyhow::Result<()> {
     std::thread::sleep(Duration::from_secs(3));
     let start = Instant::now();
     let read = |running: &[(&str, Running)]| {
-        running.iter().map(|(_, program)| cputime::of(program.pid()).ok()).collect::<Vec<_>>()
+        let of_tree = |pid| cputime::tree(pid).into_iter().map(cputime::of).sum::<anyhow::Result<Duration>>();
+        running.iter().map(|(_, program)| of_tree(program.pid()).ok()).collect::<Vec<_>>()
     };
     let before = read(&running);
     std::thread::sleep(WINDOW);
@@ -67,12 +66,18 @@ pub(crate) fn print() -> anyhow::Result<()> {
             missing.push(name);
             continue;
         };
-        let status = std::fs::read_to_string(format!("/proc/{}/status", program.pid()))?;
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        let resident: u64 = cputime::tree(program.pid()).into_iter().filter_map(resident).sum();
         let millis = (after - before).as_secs_f64() * 1e3 / secs;
-        table::row([(*name).into(), format!("{millis:.2}"), resident.trim().trim_end_matches(" kB").into()]);
+        table::row([(*name).into(), format!("{millis:.2}"), resident.to_string()]);
     }
     let missing = if missing.is_empty() { String::new() } else { format!(" Not installed: {}.", missing.join(", ")) };
-    table::note(&format!("CPU time of all threads in {} s.{missing}", WINDOW.as_secs()));
+    table::note(&format!("CPU time and memory of all processes of the program, in {} s.{missing}", WINDOW.as_secs()));
     Ok(())
+}
+
+/// KiB.
+fn resident(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().trim_end_matches(" kB").parse().ok()
 }

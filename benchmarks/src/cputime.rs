@@ -15,3 +15,11 @@ pub(crate) fn of(pid: u32) -> anyhow::Result<Duration> {
     }
     Ok(Duration::from_nanos(sum))
 }
+
+/// The process and those that it has started, and so on.
+pub(crate) fn tree(pid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let children = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok()).collect::<String>();
+    let below = children.split_whitespace().filter_map(|child| child.parse().ok()).flat_map(tree);
+    [pid].into_iter().chain(below).collect()
+}

@@ -50,10 +50,10 @@ pub struct ProcessMetrics {
     /// Page faults of the tree that needed a disk. `/proc/PID/stat`, `majflt` + `cmajflt`
     #[schemars(transform = Delta("faults"))]
     pub process_major_faults: Option<u64>,
-    /// Times that a thread of the tree gave up its CPU to wait. `/proc/PID/task/TID/status`, of at most 500 threads a second
+    /// Times that a thread of the tree gave up its CPU to wait. `/proc/PID/task/TID/status`, of at most 100 threads a second
     #[schemars(transform = Delta("switches"))]
     pub process_voluntary_context_switches: Option<u64>,
-    /// Times that a thread of the tree was taken off its CPU. `/proc/PID/task/TID/status`, of at most 500 threads a second
+    /// Times that a thread of the tree was taken off its CPU. `/proc/PID/task/TID/status`, of at most 100 threads a second
     #[schemars(transform = Delta("switches"))]
     pub process_involuntary_context_switches: Option<u64>,
 }

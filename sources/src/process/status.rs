@@ -106,9 +106,9 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// About half a percent of a core.
-    const PER_SECOND: f64 = 500.0;
-    const AT_ONCE: f64 = 128.0;
+    /// About a tenth of a percent of a core.
+    const PER_SECOND: f64 = 100.0;
+    const AT_ONCE: f64 = 32.0;
 
     pub(super) fn new() -> Self {
         Self { left: Self::AT_ONCE }
@@ -151,10 +151,10 @@ mod tests {
     fn a_budget_is_earned() {
         let mut budget = Budget::new();
         let granted = (0..1000).filter(|_| budget.pay(1)).count();
-        assert_eq!(granted, 128);
-        budget.earn(Duration::from_millis(10));
+        assert_eq!(granted, 32);
+        budget.earn(Duration::from_millis(50));
         assert!(budget.pay(64), "5 are there, and a process is read whole");
-        budget.earn(Duration::from_millis(100));
+        budget.earn(Duration::from_millis(500));
         assert!(!budget.pay(1), "the 59 too many are earned first");
     }
 
