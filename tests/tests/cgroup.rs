@@ -22,7 +22,7 @@ fn own_cgroup(test: &str) -> Option<PathBuf> {
     let own = membership.lines().find_map(|line| line.strip_prefix("0::"));
     let path = mount.zip(own).map(|(mount, own)| PathBuf::from(format!("{}{own}", mount.split(' ').nth(1).unwrap())));
     let path = path.filter(|path| {
-        let probe = path.join(format!("probe.{}", std::process::id()));
+        let probe = path.join(format!("probe.{test}.{}", std::process::id()));
         std::fs::create_dir(&probe).and_then(|()| std::fs::remove_dir(&probe)).is_ok()
     });
     if path.is_none() {
