@@ -172,9 +172,9 @@ impl Account {
         let exact = members.iter().fold(self.settled.plus(taken), |sum, member| sum.plus(Totals::of(member, tick)));
         let estimated = exact.plus(self.lost);
         let (live, accounting) = match group {
-            // The tree can have more only when a part of it has left the cgroup.
-            Some(group) if group.cpu >= exact.cpu => {
-                (Totals { cpu: group.cpu, user: group.user, ..estimated }, Accounting::Cgroup)
+            // The tree can have more only when a part of it has left the cgroup. (The cgroup counts in microseconds.)
+            Some(group) if group.cpu.saturating_add(tick) >= exact.cpu => {
+                (Totals { cpu: group.cpu.max(exact.cpu), user: group.user, ..estimated }, Accounting::Cgroup)
             }
             _ if self.lost.cpu > 0 || self.settled.cpu > 0 => (estimated, Accounting::Sampled),
             _ => (estimated, Accounting::Exact),
