@@ -125,7 +125,9 @@ fn counters_of_the_hardware_on_request() {
         return;
     };
     let clock: f64 = samples.iter().map(|sample| number(sample, "/perf/task_clock_secs")).sum();
-    assert!((clock - 0.5).abs() < 0.05, "{clock} s");
+    // It begins some milliseconds after the job does.
+    let counted = cpu_time(&samples);
+    assert!(clock > 0.0 && (clock - counted).abs() < 0.1, "{clock} s of {counted} s");
     match perf["instructions"].is_null() {
         true => assert!(said.contains("no hardware counter"), "{said}"),
         false => assert!(number(perf, "/ipc") > 0.1),
