@@ -94,6 +94,11 @@ pub(crate) fn rate(now: u64, before: u64, secs: f64) -> f64 {
     if secs > 0.0 { now.saturating_sub(before) as f64 / secs } else { 0.0 }
 }
 
+/// Bytes as MiB.
+pub(crate) fn mib(bytes: u64) -> f64 {
+    bytes as f64 / (1 << 20) as f64
+}
+
 /// `part` of `whole` in percent; 0 when there is no whole.
 pub(crate) fn percent(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole * 100.0 } else { 0.0 }

@@ -10,7 +10,7 @@ use resource_tracker_core::metrics::CgroupMetrics;
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 
 use crate::keyless::keyless;
-use crate::procfile::{assign, percent};
+use crate::procfile::{assign, mib, percent};
 use files::{Files, Limits, Reading};
 pub use hierarchy::{Directory, Hierarchy};
 
@@ -112,8 +112,4 @@ impl State {
 /// What a counter has risen by. One that has only now come up begins at 0.
 fn since(now: Option<u64>, before: Option<u64>) -> Option<u64> {
     now.map(|now| now.saturating_sub(before.unwrap_or(now)))
-}
-
-fn mib(bytes: u64) -> f64 {
-    bytes as f64 / (1 << 20) as f64
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use resource_tracker_core::Reaped;
+use resource_tracker_core::metrics::ProcessAccounting;
 
 use super::member::Member;
 use super::stat::{Io, Stat};
@@ -90,14 +91,6 @@ pub(super) struct GroupTime {
     pub(super) user: u64,
 }
 
-/// How CPU time was counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Accounting {
-    Exact,
-    Cgroup,
-    Sampled,
-}
-
 #[derive(Debug)]
 pub(super) struct Account {
     /// Nanoseconds of a clock tick.
@@ -157,7 +150,7 @@ impl Account {
         group: Option<GroupTime>,
         spawned: bool,
         possible: u64,
-    ) -> (Totals, Accounting) {
+    ) -> (Totals, ProcessAccounting) {
         let tick = self.tick;
         let taken = Totals::reaped(reaped);
         self.settle_late(members, gone, taken);
@@ -174,10 +167,10 @@ impl Account {
         let (live, accounting) = match group {
             // The tree can have more only when a part of it has left the cgroup. (The cgroup counts in microseconds.)
             Some(group) if group.cpu.saturating_add(tick) >= exact.cpu => {
-                (Totals { cpu: group.cpu.max(exact.cpu), user: group.user, ..estimated }, Accounting::Cgroup)
+                (Totals { cpu: group.cpu.max(exact.cpu), user: group.user, ..estimated }, ProcessAccounting::Cgroup)
             }
-            _ if self.lost.cpu > 0 || self.settled.cpu > 0 => (estimated, Accounting::Sampled),
-            _ => (estimated, Accounting::Exact),
+            _ if self.lost.cpu > 0 || self.settled.cpu > 0 => (estimated, ProcessAccounting::Sampled),
+            _ => (estimated, ProcessAccounting::Exact),
         };
         (self.count(live, spawned, if reaped.root { u64::MAX } else { possible }), accounting)
     }
@@ -295,7 +288,7 @@ mod tests {
     }
 
     /// Ticks of the interval, and how they were counted.
-    fn advance(account: &mut Account, members: &[Member], gone: &[Gone], reaped: Reaped) -> (u64, Accounting) {
+    fn advance(account: &mut Account, members: &[Member], gone: &[Gone], reaped: Reaped) -> (u64, ProcessAccounting) {
         let (used, accounting) = account.advance(members, gone, &reaped, None, true, u64::MAX);
         assert!(used.user <= used.cpu);
         (used.cpu / TICK, accounting)
@@ -309,8 +302,8 @@ mod tests {
         let child = || member(2, 1, 50, 0);
         assert_eq!(advance(&mut account, &[member(1, 0, 10, 0), child()], &[], alone()).0, 60);
         let reaps = [after(1, 0, 11, 0, 55)];
-        assert_eq!(advance(&mut account, &reaps, &[gone(child(), ROOT)], alone()), (6, Accounting::Exact));
-        assert_eq!(advance(&mut account, &[member(1, 0, 12, 55)], &[], alone()), (1, Accounting::Exact));
+        assert_eq!(advance(&mut account, &reaps, &[gone(child(), ROOT)], alone()), (6, ProcessAccounting::Exact));
+        assert_eq!(advance(&mut account, &[member(1, 0, 12, 55)], &[], alone()), (1, ProcessAccounting::Exact));
     }
 
     #[test]
@@ -327,7 +320,7 @@ mod tests {
         advance(&mut account, &[member(1, 0, 10, 0), child()], &[], alone());
         // The parent was read before it waited, the child after that.
         assert_eq!(advance(&mut account, &[member(1, 0, 10, 0)], &[gone(child(), ROOT)], alone()).0, 0);
-        assert_eq!(advance(&mut account, &[after(1, 0, 10, 0, 505)], &[], alone()), (5, Accounting::Exact));
+        assert_eq!(advance(&mut account, &[after(1, 0, 10, 0, 505)], &[], alone()), (5, ProcessAccounting::Exact));
     }
 
     #[test]
@@ -337,7 +330,10 @@ mod tests {
         advance(&mut account, &[member(1, 0, 10, 0), orphan()], &[], alone());
         let tracker = [gone(orphan(), Heir::Tracker)];
         assert_eq!(advance(&mut account, &[member(1, 0, 15, 0)], &tracker, reaped(104, false)).0, 9);
-        assert_eq!(advance(&mut account, &[member(1, 0, 16, 0)], &[], reaped(104, false)), (1, Accounting::Exact));
+        assert_eq!(
+            advance(&mut account, &[member(1, 0, 16, 0)], &[], reaped(104, false)),
+            (1, ProcessAccounting::Exact)
+        );
     }
 
     #[test]
@@ -347,7 +343,7 @@ mod tests {
         let vanished = [gone(member(2, 1, 300, 0), ROOT)];
         advance(&mut account, &[member(1, 0, 10, 0), member(3, 1, 40, 0)], &vanished, alone());
         let (_, accounting) = advance(&mut account, &[member(1, 0, 10, 0), member(3, 1, 90, 0)], &[], alone());
-        assert_eq!(accounting, Accounting::Sampled);
+        assert_eq!(accounting, ProcessAccounting::Sampled);
         let sum = account.counted.cpu / TICK;
         assert!((398..=400).contains(&sum), "300 + 90 + 10, less the ticks that could be cut off: {sum}");
     }
@@ -358,7 +354,7 @@ mod tests {
         advance(&mut account, &[member(1, 0, 10, 0), member(2, 1, 300, 0)], &[], alone());
         let vanished = [gone(member(2, 1, 300, 0), Heir::Nobody)];
         let counted = advance(&mut account, &[member(1, 0, 15, 0)], &vanished, alone());
-        assert_eq!(counted, (5, Accounting::Sampled));
+        assert_eq!(counted, (5, ProcessAccounting::Sampled));
     }
 
     #[test]
@@ -366,7 +362,7 @@ mod tests {
         let mut account = Account::new();
         advance(&mut account, &[member(1, 0, 10, 0), member(2, 1, 50, 0)], &[], alone());
         let all = [gone(member(1, 0, 10, 0), Heir::Tracker), gone(member(2, 1, 50, 0), Heir::Tracker)];
-        assert_eq!(advance(&mut account, &[], &all, reaped(67, true)), (7, Accounting::Exact));
+        assert_eq!(advance(&mut account, &[], &all, reaped(67, true)), (7, ProcessAccounting::Exact));
     }
 
     #[test]
@@ -375,10 +371,10 @@ mod tests {
         let group = |ticks: u64| Some(GroupTime { cpu: ticks * TICK, user: ticks * TICK / 2 });
         let root = [member(1, 0, 10, 0)];
         let (used, accounting) = account.advance(&root, &[], &alone(), group(50), true, u64::MAX);
-        assert_eq!((used.cpu, used.user, accounting), (50 * TICK, 25 * TICK, Accounting::Cgroup));
+        assert_eq!((used.cpu, used.user, accounting), (50 * TICK, 25 * TICK, ProcessAccounting::Cgroup));
         let moved_out = [member(1, 0, 70, 0)];
         let (used, accounting) = account.advance(&moved_out, &[], &alone(), group(50), true, u64::MAX);
-        assert_eq!((used.cpu, accounting), (20 * TICK, Accounting::Exact));
+        assert_eq!((used.cpu, accounting), (20 * TICK, ProcessAccounting::Exact));
     }
 
     #[test]

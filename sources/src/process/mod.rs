@@ -16,13 +16,13 @@ use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, T
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use account::{Account, Accounting, Totals};
+use account::{Account, Totals};
 use group::Group;
 use member::Member;
 use pss::PssReader;
 use tree::Tree;
 
-use crate::procfile::attribute;
+use crate::procfile::{attribute, mib};
 
 /// CPU time, memory, storage and context switches of the process tree that is tracked.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
@@ -97,12 +97,10 @@ impl Source for Process {
         self.peak_rss = self.peak_rss.max(rss).max(found.peak_rss).max(tracked.reaped.usage.max_rss);
         fill_usage(metrics, &used, tick.elapsed.as_secs_f64(), self.cpus);
         fill_members(metrics, members);
-        let is_sampled =
-            accounting == Accounting::Sampled || (accounting == Accounting::Exact && found.ignores_children);
         metrics.process_accounting = Some(match accounting {
-            Accounting::Cgroup => ProcessAccounting::Cgroup,
-            _ if is_sampled => ProcessAccounting::Sampled,
-            _ => ProcessAccounting::Exact,
+            // None may have been seen, but there can be some that were too short for it.
+            ProcessAccounting::Exact if found.ignores_children => ProcessAccounting::Sampled,
+            counted => counted,
         });
         metrics.process_rss_mib = Some(mib(rss));
         metrics.process_peak_rss_mib = Some(mib(self.peak_rss));
@@ -150,10 +148,6 @@ fn cpus_in(list: &str) -> Option<u64> {
 fn resident(members: &[Member]) -> u64 {
     let pages: u64 = members.iter().filter(|member| !member.stat.is_dead()).map(|member| member.stat.rss).sum();
     pages.saturating_mul(rustix::param::page_size() as u64)
-}
-
-fn mib(bytes: u64) -> f64 {
-    bytes as f64 / (1 << 20) as f64
 }
 
 #[cfg(test)]

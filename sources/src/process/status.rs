@@ -1,13 +1,10 @@
 //! `/proc/PID/status`: costs several times what the other files of a process cost, and is read on a budget.
 
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, openat};
 
-use crate::procfile::read_at;
+use super::files::Files;
 use crate::scan::{lines, number, words};
 
 /// What is used of `status`.
@@ -66,36 +63,21 @@ impl Status {
     }
 
     /// Reads it. A process of several threads has its switches in a file each: `status` alone counts the first one.
-    pub(super) fn read(procfs: impl AsFd, pid: i32, threads: u64, buffers: &mut Buffers) -> Option<Self> {
-        let mut status = buffers.read(&procfs, format_args!("{pid}/status"))?;
+    pub(super) fn read(files: &mut Files, pid: i32, threads: u64) -> Option<Self> {
+        let mut status = Self::read_one(files, pid, "status")?;
         if threads > 1 {
-            let path = format!("{pid}/task");
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let tasks = rustix::fs::Dir::new(openat(&procfs, path, flags, Mode::empty()).ok()?).ok()?;
+            let directory = openat(files.procfs(), format!("{pid}/task"), flags, Mode::empty()).ok()?;
+            let tasks = rustix::fs::Dir::new(directory).ok()?;
             let names = tasks.flatten().filter_map(|entry| number(entry.file_name().to_bytes()));
-            let each = names.filter_map(|tid| buffers.read(&procfs, format_args!("{pid}/task/{tid}/status")));
+            let each = names.filter_map(|tid| Self::read_one(files, pid, &format!("task/{tid}/status")));
             status.switches = each.fold(Switches::default(), |sum, task| sum.plus(task.switches));
         }
         Some(status)
     }
-}
 
-/// Memory that is used again for every path and every text.
-#[derive(Default)]
-pub(super) struct Buffers {
-    path: Vec<u8>,
-    text: Vec<u8>,
-}
-
-impl Buffers {
-    fn read(&mut self, procfs: impl AsFd, path: std::fmt::Arguments<'_>) -> Option<Status> {
-        self.path.clear();
-        // Writing to memory does not fail.
-        let _ = self.path.write_fmt(path);
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let file = File::from(openat(procfs, self.path.as_slice(), flags, Mode::empty()).ok()?);
-        let length = read_at(&file, &mut self.text).ok()?;
-        Status::parse(&self.text[..length])
+    fn read_one(files: &mut Files, pid: i32, name: &str) -> Option<Self> {
+        Self::parse(files.read(pid, name, &mut None, false).ok()?)
     }
 }
 

@@ -12,7 +12,7 @@ use super::files::Files;
 use super::member::{Identity, Member};
 use super::newcomers::Newcomers;
 use super::stat::Stat;
-use super::status::{Budget, Buffers, Status, Switches};
+use super::status::{Budget, Status, Switches};
 
 pub(super) struct Tree {
     own_pid: i32,
@@ -28,7 +28,6 @@ pub(super) struct Tree {
     /// Parents that have ended: the kernel has given their children to somebody else.
     ended_parents: HashSet<i32>,
     budget: Budget,
-    buffers: Buffers,
     next_status: usize,
     found: Found,
 }
@@ -74,7 +73,6 @@ impl Tree {
             gone: Vec::new(),
             ended_parents: HashSet::new(),
             budget: Budget::new(),
-            buffers: Buffers::default(),
             next_status: 0,
             found: Found::default(),
         })
@@ -207,10 +205,8 @@ impl Tree {
                 break;
             }
             member.has_news = false;
-            let procfs = self.files.procfs();
-            let Some(status) = Status::read(procfs, member.stat.pid, member.stat.threads, &mut self.buffers) else {
-                continue;
-            };
+            let (pid, threads) = (member.stat.pid, member.stat.threads);
+            let Some(status) = Status::read(&mut self.files, pid, threads) else { continue };
             // A process that was there before the tracker counts from now.
             let was_there = !tracked.spawned && tick.number == 0;
             let before = member.status.map(|status| status.switches);
