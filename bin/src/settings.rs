@@ -7,6 +7,7 @@ use resource_tracker_core::{Job, Settings};
 use resource_tracker_sinks::{Columns, Format};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 use crate::cli::Cli;
 
@@ -91,32 +92,20 @@ pub(crate) struct JobTable {
 
 /// True or false, also as the text that a variable holds.
 fn switch<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Written {
-        Bool(bool),
-        Text(String),
-    }
-    match Written::deserialize(deserializer) {
-        Ok(Written::Bool(value)) => Ok(value),
-        Ok(Written::Text(text)) if ["1", "true", "yes", "on"].contains(&text.as_str()) => Ok(true),
-        Ok(Written::Text(text)) if ["0", "false", "no", "off"].contains(&text.as_str()) => Ok(false),
+    match Value::deserialize(deserializer)? {
+        Value::Bool(value) => Ok(value),
+        Value::String(text) if ["1", "true", "yes", "on"].contains(&text.as_str()) => Ok(true),
+        Value::String(text) if ["0", "false", "no", "off"].contains(&text.as_str()) => Ok(false),
         _ => Err(serde::de::Error::custom("must be true or false")),
     }
 }
 
 /// A process id, also as text.
 fn pid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i32>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Written {
-        Number(i64),
-        Text(String),
-    }
-    let number = match Written::deserialize(deserializer) {
-        Ok(Written::Number(number)) => Some(number),
-        Ok(Written::Text(text)) => text.trim().parse().ok(),
-        Err(_) => None,
+    let number = match Value::deserialize(deserializer)? {
+        Value::Number(number) => number.as_i64(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
     };
     let pid = number.and_then(|number| i32::try_from(number).ok()).filter(|pid| *pid > 0);
     pid.map(Some).ok_or_else(|| serde::de::Error::custom("must be a process id, a whole number of 1 or more"))

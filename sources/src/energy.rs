@@ -19,8 +19,9 @@ impl SourceConfig for EnergyConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         let root = host.sysfs.join("class/powercap");
         let entries = std::fs::read_dir(&root).into_iter().flatten().flatten();
-        let mut domains: Vec<Domain> = entries.filter_map(|entry| Domain::open(&entry.path())).collect();
-        domains.sort_unstable_by(|a, b| a.domain.cmp(&b.domain));
+        let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort_unstable();
+        let domains: Vec<Domain> = names.iter().filter_map(|name| Domain::open(&root.join(name))).collect();
         if domains.is_empty() {
             log::warn!("source energy: {} has no domain that counts energy", root.display());
             return Ok(None);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use figment::value::Dict;
-use toml_edit::{ImDocument, TableLike};
+use toml::de::{DeTable, DeValue};
 
 /// Larger files are no configuration.
 const MAX_SIZE: u64 = 1 << 20;
@@ -54,7 +54,7 @@ impl ConfigFile {
 
     /// `FILE:LINE:COLUMN` of a key, or of the nearest table above it that is written down.
     pub(super) fn position(&self, key: &str) -> String {
-        let span = ImDocument::parse(self.text.as_str()).ok().and_then(|document| key_span(document.as_table(), key));
+        let span = DeTable::parse(&self.text).ok().and_then(|document| key_span(document.get_ref(), key));
         match span {
             Some(span) => {
                 let (line, column) = line_and_column(&self.text, &span);
@@ -65,11 +65,14 @@ impl ConfigFile {
     }
 }
 
-fn key_span(table: &dyn TableLike, key: &str) -> Option<Range<usize>> {
+fn key_span(table: &DeTable<'_>, key: &str) -> Option<Range<usize>> {
     let (first, rest) = key.split_once('.').map_or((key, None), |(first, rest)| (first, Some(rest)));
     let (key, item) = table.get_key_value(first)?;
-    let deeper = rest.zip(item.as_table_like()).and_then(|(rest, table)| key_span(table, rest));
-    deeper.or_else(|| key.span()).or_else(|| item.span())
+    let deeper = match (rest, item.get_ref()) {
+        (Some(rest), DeValue::Table(table)) => key_span(table, rest),
+        _ => None,
+    };
+    deeper.or_else(|| Some(key.span()))
 }
 
 fn line_and_column(text: &str, span: &Range<usize>) -> (usize, usize) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 
 /// Time between two samples: seconds, whole or fractional (`0.05`), or with a unit (`50ms`, `2s`, `1m`, `1h`).
 /// At least 1 ms, at most 366 days.
@@ -52,16 +53,10 @@ impl Serialize for Interval {
 
 impl<'de> Deserialize<'de> for Interval {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Written {
-            Number(f64),
-            Text(String),
-        }
-        let interval = match Written::deserialize(deserializer) {
-            Ok(Written::Number(secs)) => Self::from_secs(secs),
-            Ok(Written::Text(text)) => text.parse(),
-            Err(_) => Err(ALLOWED),
+        let interval = match Value::deserialize(deserializer)? {
+            Value::Number(secs) => secs.as_f64().ok_or(ALLOWED).and_then(Self::from_secs),
+            Value::String(text) => text.parse(),
+            _ => Err(ALLOWED),
         };
         interval.map_err(serde::de::Error::custom)
     }

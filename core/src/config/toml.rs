@@ -1,43 +1,40 @@
 //! TOML as values of figment. The parser keeps positions, which figment's own does not.
 
 use figment::value::{Dict, Value};
-use toml_edit::{ImDocument, Item, TableLike, TomlError};
+use toml::de::{DeTable, DeValue, Error};
 
 /// A whole document.
-pub(super) fn parse(text: &str) -> Result<Dict, TomlError> {
-    ImDocument::parse(text).map(|document| dict(document.as_table()))
+pub(super) fn parse(text: &str) -> Result<Dict, Error> {
+    DeTable::parse(text).map(|document| dict(document.get_ref()))
 }
 
 /// The TOML value that `text` is, or the text itself.
 pub(super) fn literal(text: &str) -> Value {
-    let parsed = text.parse::<toml_edit::Value>().ok();
-    parsed.map_or_else(|| Value::from(text), |parsed| value(&parsed))
+    let parsed = DeValue::parse(text).ok();
+    parsed.map_or_else(|| Value::from(text), |parsed| value(parsed.get_ref()))
 }
 
-fn dict(table: &dyn TableLike) -> Dict {
-    table.iter().filter_map(|(key, item)| Some((key.to_owned(), item_value(item)?))).collect()
+fn dict(table: &DeTable<'_>) -> Dict {
+    let mut values = Dict::new();
+    values.extend(table.iter().map(|(key, item)| (key.get_ref().to_string(), value(item.get_ref()))));
+    values
 }
 
-fn item_value(item: &Item) -> Option<Value> {
-    match item {
-        Item::None => None,
-        Item::Value(inner) => Some(value(inner)),
-        Item::Table(table) => Some(dict(table).into()),
-        Item::ArrayOfTables(tables) => {
-            Some(tables.iter().map(|table| Value::from(dict(table))).collect::<Vec<_>>().into())
-        }
-    }
-}
-
-fn value(value: &toml_edit::Value) -> Value {
+fn value(value: &DeValue<'_>) -> Value {
     match value {
-        toml_edit::Value::String(text) => text.value().as_str().into(),
-        toml_edit::Value::Integer(number) => (*number.value()).into(),
-        toml_edit::Value::Float(number) => (*number.value()).into(),
-        toml_edit::Value::Boolean(boolean) => (*boolean.value()).into(),
-        toml_edit::Value::Datetime(time) => time.value().to_string().into(),
-        toml_edit::Value::Array(values) => values.iter().map(self::value).collect::<Vec<_>>().into(),
-        toml_edit::Value::InlineTable(table) => dict(table).into(),
+        DeValue::String(text) => text.as_ref().into(),
+        DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
+            Ok(number) => number.into(),
+            Err(_) => number.as_str().into(),
+        },
+        DeValue::Float(number) => match number.as_str().parse::<f64>() {
+            Ok(number) => number.into(),
+            Err(_) => number.as_str().into(),
+        },
+        DeValue::Boolean(boolean) => (*boolean).into(),
+        DeValue::Datetime(time) => time.to_string().into(),
+        DeValue::Array(values) => values.iter().map(|item| self::value(item.get_ref())).collect::<Vec<_>>().into(),
+        DeValue::Table(table) => dict(table).into(),
     }
 }
 
@@ -63,5 +60,15 @@ mod tests {
         {
             assert_eq!(serde_json::to_value(literal(text)).unwrap(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn numbers_as_toml_writes_them() {
+        let text = "a = 0xFF\nb = -1_000\nc = 0b101\nd = 1_000.5e1\ne = +7\nf = 9_223_372_036_854_775_807\n";
+        let parsed = serde_json::to_value(parse(text).unwrap()).unwrap();
+        let expected = serde_json::json!({
+            "a": 255, "b": -1000, "c": 5, "d": 10005.0, "e": 7, "f": i64::MAX,
+        });
+        assert_eq!(parsed, expected);
     }
 }
