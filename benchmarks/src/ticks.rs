@@ -11,7 +11,7 @@ use crate::launch::{Running, part, tracker};
 use crate::{jobs, table};
 
 const BUSY: Duration = Duration::from_secs(60);
-const IDLE: Duration = Duration::from_secs(10);
+const IDLE_SECS: u32 = 30;
 const INTERVAL: Duration = Duration::from_millis(10);
 
 pub(crate) fn print() -> anyhow::Result<()> {
@@ -21,9 +21,14 @@ pub(crate) fn print() -> anyhow::Result<()> {
     command.args(["-i", "10ms", "-o"]).arg(&output).stderr(Stdio::null());
     let running = Running::start(&mut command)?;
     std::thread::sleep(Duration::from_secs(1));
-    let before = sampler(running.pid())?;
-    std::thread::sleep(IDLE);
-    let idle = (sampler(running.pid())? - before).as_secs_f64() / IDLE.as_secs_f64();
+    let mut idle = Vec::new();
+    for _ in 0..IDLE_SECS {
+        let before = sampler(running.pid())?;
+        let start = Instant::now();
+        std::thread::sleep(Duration::from_secs(1));
+        idle.push((sampler(running.pid())? - before).as_secs_f64() / start.elapsed().as_secs_f64() * 100.0);
+    }
+    idle.sort_by(f64::total_cmp);
     drop(running);
 
     fs::remove_file(&output)?;
@@ -40,8 +45,11 @@ pub(crate) fn print() -> anyhow::Result<()> {
     table::head("A hundred samples a second", ["what", "is"]);
     table::row(["ticks taken in 60 s, with all cores busy".into(), format!("{:.1} %", (taken / due).min(1.0) * 100.0)]);
     table::row(["the shortest interval".into(), format!("{:.1} ms", shortest * 1e3)]);
-    table::row(["the sampling thread, with the machine idle".into(), format!("{:.2} % of a core", idle * 100.0)]);
-    table::note("The load is a thread that spins on each core.");
+    table::row([
+        "the sampling thread, with the machine idle".into(),
+        format!("{:.2} % of a core ({:.2} to {:.2})", idle[idle.len() / 2], idle[0], idle[idle.len() - 1]),
+    ]);
+    table::note("The load is a thread that spins on each core. Idle: the median, least and most of 30 seconds.");
     Ok(())
 }
 

@@ -1,13 +1,14 @@
 //! CPU time of the machine: `/proc/stat`, `/proc/loadavg` and the number of processes.
 
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use resource_tracker_core::metrics::CpuMetrics;
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 
 use crate::keyless::keyless;
 use crate::pids::{Pids, Tasks, lock};
-use crate::procfile::{ProcFile, percent, rate};
+use crate::procfile::{FASTEST, ProcFile, percent, rate};
 use crate::scan::{decimal, lines, number, numbers, words};
 
 keyless! {
@@ -20,7 +21,7 @@ impl SourceConfig for CpuConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         Ok(Some(Box::new(Cpu {
             stat: ProcFile::open(host.procfs.join("stat"))?,
-            loadavg: ProcFile::open_if_present(host.procfs.join("loadavg")),
+            loadavg: ProcFile::open_if_present(host.procfs.join("loadavg")).map(Loadavg::new),
             processes: Pids::shared(host)?,
             before: None,
             now: Stat::default(),
@@ -34,7 +35,7 @@ register_source!(
 
 struct Cpu {
     stat: ProcFile,
-    loadavg: Option<ProcFile>,
+    loadavg: Option<Loadavg>,
     processes: Arc<Mutex<Pids>>,
     before: Option<Stat>,
     now: Stat,
@@ -50,15 +51,40 @@ impl Source for Cpu {
         fill(cpu, before, &self.now, secs);
         std::mem::swap(before, &mut self.now);
         let created = before.forks;
+        // `now` holds the reading before that.
+        let has_created = created != self.now.forks;
 
-        let (load, existing) = match self.loadavg.as_mut().map(ProcFile::read) {
-            Some(Ok(text)) => (parse_loadavg(text), existing_tasks(text)),
-            _ => ([None; 3], None),
-        };
+        let loadavg = self.loadavg.as_mut().map(|file| file.read(tick.at, has_created));
+        let (load, existing) = loadavg.unwrap_or_default();
         [cpu.load_1m, cpu.load_5m, cpu.load_15m] = load;
         let tasks = existing.map(|existing| Tasks { created, existing });
         cpu.process_count = lock(&self.processes).list_if_changed(tick.at, tasks)?.len() as u32;
         Ok(())
+    }
+}
+
+/// `/proc/loadavg`: read at most every 50 ms while no task is created, so that a process that ends is missed for so
+/// long at most.
+struct Loadavg {
+    file: ProcFile,
+    last_read: Option<Instant>,
+    /// The three averages, and how many tasks exist.
+    values: ([Option<f64>; 3], Option<u64>),
+}
+
+impl Loadavg {
+    fn new(file: ProcFile) -> Self {
+        Self { file, last_read: None, values: Default::default() }
+    }
+
+    fn read(&mut self, at: Instant, has_created: bool) -> ([Option<f64>; 3], Option<u64>) {
+        let is_old = self.last_read.is_none_or(|last| at.saturating_duration_since(last) >= FASTEST);
+        if has_created || is_old {
+            let text = self.file.read();
+            self.values = text.map(|text| (parse_loadavg(text), existing_tasks(text))).unwrap_or_default();
+            self.last_read = Some(at);
+        }
+        self.values
     }
 }
 
@@ -185,7 +211,7 @@ fn parse_loadavg(text: &[u8]) -> [Option<f64>; 3] {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use proptest::prelude::*;
 

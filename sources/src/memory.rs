@@ -84,11 +84,15 @@ struct Meminfo {
 }
 
 impl Meminfo {
+    const LINES: u32 = 10;
+
     fn parse(text: &[u8]) -> Self {
         let mut info = Self::default();
+        let mut found = 0;
         for line in lines(text) {
             let mut words = words(line);
             let (Some(key), Some(value)) = (words.next(), words.next().and_then(number)) else { continue };
+            found += 1;
             match key {
                 b"MemTotal:" => info.total = value,
                 b"MemFree:" => info.free = value,
@@ -100,7 +104,10 @@ impl Meminfo {
                 b"SwapFree:" => info.swap_free = value,
                 b"Active:" => info.active = value,
                 b"Inactive:" => info.inactive = value,
-                _ => (),
+                _ => found -= 1,
+            }
+            if found == Self::LINES {
+                break;
             }
         }
         info

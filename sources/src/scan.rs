@@ -14,19 +14,43 @@ pub(crate) fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// The words of a line.
-pub(crate) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
+pub(crate) fn words(line: &[u8]) -> Words<'_> {
+    Words(line)
+}
+
+/// Loops, because the iterators of the standard library are not small and quick at once, and most of what a tick does
+/// outside the kernel is here.
+pub(crate) struct Words<'a>(&'a [u8]);
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let bytes = self.0;
+        let mut start = 0;
+        while start < bytes.len() && bytes[start].is_ascii_whitespace() {
+            start += 1;
+        }
+        let mut end = start;
+        while end < bytes.len() && !bytes[end].is_ascii_whitespace() {
+            end += 1;
+        }
+        self.0 = &bytes[end..];
+        (end > start).then(|| &bytes[start..end])
+    }
 }
 
 /// An unsigned decimal number, and nothing else.
 pub(crate) fn number(word: &[u8]) -> Option<u64> {
-    if word.is_empty() {
-        return None;
+    let mut value = 0u64;
+    for byte in word {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
     }
-    word.iter().try_fold(0u64, |value, byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        value.checked_mul(10)?.checked_add(digit)
-    })
+    (!word.is_empty()).then_some(value)
 }
 
 /// A decimal number with a fraction.
