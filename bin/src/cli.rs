@@ -28,7 +28,7 @@ const EXAMPLES: &str = "Examples:
 
 Every flag has an environment variable: --job-name is TRACKER_JOB_NAME, --interval is TRACKER_INTERVAL, and so on; any
 other key of the configuration is TRACKER_ and its path, as in TRACKER_SINKS__ARCHIVE__PATH. Flags win over variables,
-variables over the file. The words components, config, schema, completions, man-page and help are commands of the
+variables over the file. The words components, config, schema, upload, completions, man-page and help are commands of the
 tracker; to run a program of that name, put -- in front of it.";
 
 #[derive(Debug, Parser)]
@@ -94,6 +94,14 @@ pub(crate) struct Output {
     /// Write no samples to standard output or standard error
     #[arg(short, long)]
     pub(crate) quiet: bool,
+
+    /// Where rows wait until Sentinel has them [default: $XDG_STATE_HOME/resource-tracker/spool]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) spool_dir: Option<PathBuf>,
+
+    /// What may wait there, in MiB; the oldest goes first [default: 1024]
+    #[arg(long, value_name = "MIB")]
+    pub(crate) spool_max: Option<u32>,
 }
 
 #[derive(Debug, Args)]
@@ -182,6 +190,14 @@ pub(crate) enum Action {
         /// Print it as tables for people
         #[arg(long)]
         markdown: bool,
+    },
+    /// Send what earlier runs could not send to Sentinel, and exit 1 if anything is left
+    Upload {
+        /// Only say what would be sent
+        #[arg(long)]
+        dry_run: bool,
+        /// Where rows wait, when it is not the usual place
+        directory: Option<PathBuf>,
     },
     /// Print a completion script
     Completions {

@@ -76,6 +76,7 @@ fn run(arguments: Vec<OsString>, inherited: &Inherited) -> i32 {
         Some(Action::Components) => commands::components(&cli),
         Some(Action::Config { action }) => commands::config(&cli, action),
         Some(Action::Schema { markdown }) => commands::schema(*markdown),
+        Some(Action::Upload { dry_run, directory }) => commands::upload(&cli, *dry_run, directory.as_deref()),
         Some(Action::Completions { shell }) => commands::completions(*shell),
         Some(Action::ManPage) => commands::man_page(),
     };

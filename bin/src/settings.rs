@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use resource_tracker_core::config::{ConfigError, Interval, KnownTable};
 use resource_tracker_core::{Job, Settings};
+use resource_tracker_sinks::sentinel::TOKEN;
 use resource_tracker_sinks::{Columns, Format};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -11,10 +12,13 @@ use serde_json::Value;
 
 use crate::cli::Cli;
 
+/// The table of the sink that streams to Sentinel.
+pub(crate) const SENTINEL: &str = "sinks.sentinel-s3";
+
 const DEFAULT_FILE: &str = "resource-tracker.toml";
 
 /// Environment variables whose names are fixed, and the keys that they set.
-const VARIABLES: [(&str, &str); 19] = [
+const VARIABLES: [(&str, &str); 21] = [
     ("TRACKER_INTERVAL", "tracker.interval_secs"),
     ("TRACKER_FORMAT", "tracker.format"),
     ("TRACKER_OUTPUT", "tracker.output"),
@@ -34,6 +38,8 @@ const VARIABLES: [(&str, &str); 19] = [
     ("TRACKER_EXECUTOR", "job.executor"),
     ("TRACKER_EXTERNAL_RUN_ID", "job.external_run_id"),
     ("TRACKER_CONTAINER_IMAGE", "job.container_image"),
+    ("SENTINEL_API_URL", "sinks.sentinel-s3.api_url"),
+    ("TRACKER_UPLOAD_INTERVAL", "sinks.sentinel-s3.upload_interval_secs"),
 ];
 
 /// How to sample, and where samples go when no sink is configured: the table `[tracker]`.
@@ -131,6 +137,7 @@ pub(crate) fn settings(cli: &Cli) -> Result<Settings, ConfigError> {
     }
     let tracker: TrackerTable = settings.extract("tracker")?;
     settings = default_sink(settings, &tracker);
+    settings = sentinel(settings);
     for name in &cli.configuration.enable {
         settings = settings.switch("--enable", name, true)?;
     }
@@ -178,6 +185,12 @@ fn flags(mut settings: Settings, cli: &Cli) -> Settings {
             settings = settings.set(flag, key, true);
         }
     }
+    if let Some(directory) = &cli.output.spool_dir {
+        settings = settings.set("--spool-dir", &format!("{SENTINEL}.spool_dir"), directory.to_string_lossy().as_ref());
+    }
+    if let Some(limit) = cli.output.spool_max {
+        settings = settings.set("--spool-max", &format!("{SENTINEL}.spool_max_mib"), limit);
+    }
     for (key, value) in &metadata.tag {
         settings = settings.set("--tag", &format!("job.tags.{key}"), value.as_str());
     }
@@ -215,6 +228,15 @@ fn default_sink(mut settings: Settings, tracker: &TrackerTable) -> Settings {
         set("csv", "columns", columns);
     }
     settings
+}
+
+/// With a token samples are streamed, and the cloud is asked what it is. Without one there is no connection.
+fn sentinel(settings: Settings) -> Settings {
+    if std::env::var_os(TOKEN).is_none_or(|token| token.is_empty()) {
+        return settings;
+    }
+    let settings = settings.set_default(TOKEN, &format!("{SENTINEL}.enabled"), true);
+    settings.set_default(TOKEN, "sources.cloud.enabled", true)
 }
 
 /// The name of a choice as the configuration has it.

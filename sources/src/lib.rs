@@ -2,9 +2,11 @@
 //! its parsing and its tests.
 
 pub mod cgroup;
+mod cloud;
 mod cpu;
 mod disk;
 mod energy;
+mod host;
 mod keyless;
 mod memory;
 mod network;
@@ -16,9 +18,11 @@ mod procfile;
 mod scan;
 
 pub use cgroup::CgroupConfig;
+pub use cloud::CloudConfig;
 pub use cpu::CpuConfig;
 pub use disk::DiskConfig;
 pub use energy::EnergyConfig;
+pub use host::HostConfig;
 pub use memory::MemoryConfig;
 pub use network::NetworkConfig;
 pub use perf::PerfConfig;

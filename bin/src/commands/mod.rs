@@ -3,6 +3,7 @@
 mod components;
 mod config;
 mod schema;
+mod upload;
 
 use std::io::{self, Write};
 
@@ -11,6 +12,7 @@ use clap_complete::Shell;
 pub(crate) use components::components;
 pub(crate) use config::config;
 pub(crate) use schema::schema;
+pub(crate) use upload::upload;
 
 /// Prints to standard output; that nobody reads any more is no error.
 fn print(text: &[u8]) -> anyhow::Result<i32> {

@@ -6,10 +6,12 @@
 //! [`Sample::elapsed`]: crate::Sample::elapsed
 
 mod cgroup;
+mod cloud;
 mod cpu;
 mod disk;
 mod energy;
 mod gpu;
+mod host;
 mod memory;
 mod network;
 mod perf;
@@ -17,10 +19,12 @@ mod pressure;
 mod process;
 
 pub use cgroup::CgroupMetrics;
+pub use cloud::CloudMetrics;
 pub use cpu::CpuMetrics;
 pub use disk::{DiskMetrics, DiskMountMetrics, DiskType, Disks};
 pub use energy::{Energy, EnergyMetrics};
 pub use gpu::{GpuMetrics, Gpus};
+pub use host::HostMetrics;
 pub use memory::MemoryMetrics;
 pub use network::{NetworkMetrics, Networks};
 pub use perf::PerfMetrics;

@@ -55,6 +55,16 @@ impl Identity {
     }
 }
 
+/// What all drives hold together; what is made of other devices, of files or of memory is not counted again.
+pub(crate) fn storage_bytes(sysfs: &Path) -> Option<u64> {
+    let is_made_up = |name: &str| ["loop", "ram", "zram"].iter().any(|kind| name.starts_with(kind));
+    let drives = std::fs::read_dir(sysfs.join("block")).ok()?.flatten().filter_map(|entry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        Identity::read(&entry.path(), &name).filter(|identity| !is_made_up(&name) && identity.slaves.is_empty())
+    });
+    Some(drives.filter_map(|identity| identity.capacity_bytes).sum())
+}
+
 /// The kernel's name of a device: sysfs writes `!` for the `/` in it.
 pub(super) fn kernel_name(sysfs_name: &str) -> String {
     sysfs_name.replace('!', "/")

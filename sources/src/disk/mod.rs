@@ -16,6 +16,7 @@ use crate::keyless::keyless;
 use crate::procfile::{FIRST_ANSWER, ProcFile, assign, percent, rate};
 use crate::scan::{lines, number, numbers, words};
 use device::Identity;
+pub(crate) use device::storage_bytes;
 use mounts::{Facts, Surveyor};
 
 /// A sector in `/proc/diskstats`, whatever the drive's own sectors are.

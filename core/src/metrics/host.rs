@@ -1,0 +1,58 @@
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::sample::Section;
+use crate::unit::{Gauge, Info};
+
+/// The machine itself: `host`. It is in the first sample only; a field that the user suppresses is left out.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+pub struct HostMetrics {
+    /// Identifier of the machine. On AWS the instance's id, `/sys/class/dmi/id/board_asset_tag`; elsewhere
+    /// `/etc/machine-id`
+    #[schemars(transform = Info)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_id: Option<String>,
+    /// Name of the machine in the network. `gethostname`
+    #[schemars(transform = Info)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_name: Option<String>,
+    /// First IPv4 address that is not loopback. `getifaddrs`
+    #[schemars(transform = Info)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_ip: Option<String>,
+    /// Logical CPUs. `processor` lines of `/proc/cpuinfo`
+    #[schemars(transform = Gauge("CPUs"))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_vcpus: Option<u32>,
+    /// Model of the CPU. `model name` of `/proc/cpuinfo`
+    #[schemars(transform = Info)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_cpu_model: Option<String>,
+    /// Memory that the kernel manages. `MemTotal` of `/proc/meminfo`
+    #[schemars(transform = Gauge("MiB"))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_memory_mib: Option<u64>,
+    /// Model of the first GPU.
+    #[schemars(transform = Info)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_gpu_model: Option<String>,
+    /// Number of GPUs.
+    #[schemars(transform = Gauge("GPUs"))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_gpu_count: Option<u32>,
+    /// Memory of all GPUs together.
+    #[schemars(transform = Gauge("MiB"))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_gpu_vram_mib: Option<u64>,
+    /// Capacity of all block devices together, in GB (10⁹ bytes); partitions and devices on top of others are not
+    /// counted. `/sys/block/*/size`
+    #[schemars(transform = Gauge("GB"))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_storage_gb: Option<f64>,
+}
+
+impl Section for HostMetrics {
+    const NAME: &'static str = "host";
+}
+
+crate::register_section!(HostMetrics);

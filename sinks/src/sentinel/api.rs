@@ -1,0 +1,155 @@
+//! The Sentinel service: registers a run, refreshes its credentials, finishes it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use ureq::Agent;
+use ureq::http::Method;
+use url::Url;
+
+use super::http::{Answer, Failure, send};
+use super::secret::Secret;
+
+pub(crate) struct Api {
+    agent: Agent,
+    base: Url,
+    token: Secret,
+}
+
+/// What the service says about a new run.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Registration {
+    pub(crate) run_id: String,
+    pub(crate) upload_uri_prefix: String,
+    pub(crate) upload_credentials: Credentials,
+}
+
+/// Temporary credentials of the store.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Credentials {
+    pub(crate) access_key: Secret,
+    pub(crate) secret_key: Secret,
+    pub(crate) session_token: Secret,
+    pub(crate) expiration: Option<String>,
+    pub(crate) expires_at: Option<String>,
+    pub(crate) region: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Refreshed {
+    upload_credentials: Credentials,
+}
+
+/// The end of a run, as the service takes it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Finish<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) exit_code: Option<i32>,
+    pub(crate) run_status: &'a str,
+    pub(crate) finished_at: &'a str,
+    #[serde(flatten)]
+    pub(crate) data: Data,
+}
+
+/// Where the rows of a run are.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "data_source", rename_all = "lowercase")]
+pub(crate) enum Data {
+    S3 { data_uris: Vec<String> },
+    Inline { data_csv: String },
+}
+
+impl Api {
+    pub(crate) fn new(agent: Agent, base: Url, token: Secret) -> Self {
+        Self { agent, base, token }
+    }
+
+    /// `POST /runs`
+    pub(crate) fn register(&self, facts: &Map<String, Value>) -> Result<Registration, Failure> {
+        let registration: Registration = self.ask("/runs", Some(facts))?;
+        // It becomes a part of addresses and of object names.
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if registration.run_id.is_empty() || !registration.run_id.bytes().all(is_name) {
+            return Err(Failure::Permanent(format!(
+                "POST /runs: the answer's run_id {:?} is no id",
+                registration.run_id
+            )));
+        }
+        Ok(registration)
+    }
+
+    /// `POST /runs/{run_id}/refresh-credentials`
+    pub(crate) fn refresh(&self, run_id: &str) -> Result<Credentials, Failure> {
+        let refreshed: Refreshed = self.ask(&format!("/runs/{run_id}/refresh-credentials"), None::<&()>)?;
+        Ok(refreshed.upload_credentials)
+    }
+
+    /// `POST /runs/{run_id}/finish`
+    pub(crate) fn finish(&self, run_id: &str, finish: &Finish<'_>) -> Result<(), Failure> {
+        self.post(&format!("/runs/{run_id}/finish"), Some(finish)).map(drop)
+    }
+
+    fn ask<T: for<'de> Deserialize<'de>>(&self, path: &str, body: Option<&impl Serialize>) -> Result<T, Failure> {
+        let answer = self.post(path, body)?;
+        serde_json::from_slice(&answer.body)
+            .map_err(|error| Failure::Permanent(format!("POST {path}: the answer is not what was expected: {error}")))
+    }
+
+    fn post(&self, path: &str, body: Option<&impl Serialize>) -> Result<Answer, Failure> {
+        let what = format!("POST {path}");
+        let body = body.map(serde_json::to_vec).transpose();
+        let body = body.map_err(|error| Failure::Permanent(format!("{what}: {error}")))?.unwrap_or_default();
+        let url = format!("{}{path}", self.base.as_str().trim_end_matches('/'));
+        let authorization = format!("Bearer {}", self.token.expose());
+        let headers = [
+            ("authorization", authorization.as_str()),
+            ("accept", "application/json"),
+            ("content-type", "application/json"),
+        ];
+        let headers = if body.is_empty() { &headers[..2] } else { &headers[..] };
+        let answer = Answer::read(&what, send(&self.agent, Method::POST, &url, headers, &body))?;
+        match answer.status {
+            401 | 403 => Err(Failure::Refused(format!(
+                "{what}: the service refused the token of SENTINEL_API_TOKEN ({})",
+                answer.status
+            ))),
+            _ if answer.is_success() => Ok(answer),
+            _ => Err(answer.failure(&what)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_run_as_the_service_takes_it() {
+        let finish = Finish {
+            exit_code: None,
+            run_status: "failed",
+            finished_at: "2026-01-01T00:00:00Z",
+            data: Data::Inline { data_csv: "a\n1\n".into() },
+        };
+        let expected = serde_json::json!({
+            "run_status": "failed", "finished_at": "2026-01-01T00:00:00Z", "data_source": "inline", "data_csv": "a\n1\n",
+        });
+        assert_eq!(serde_json::to_value(&finish).unwrap(), expected);
+        let data = Data::S3 { data_uris: vec!["s3://b/k".into()] };
+        let finish = serde_json::to_value(Finish { exit_code: Some(1), data, ..finish }).unwrap();
+        assert_eq!(
+            (&finish["data_source"], &finish["data_uris"][0], &finish["exit_code"]),
+            (&"s3".into(), &"s3://b/k".into(), &1.into())
+        );
+    }
+
+    #[test]
+    fn answers_may_say_more_and_keys_are_not_shown() {
+        let text = r#"{"run_id":"r1","upload_uri_prefix":"s3://b/p","news":1,"upload_credentials":
+            {"access_key":"AK","secret_key":"SK","session_token":"ST","expires_at":"2026-01-01T00:00:00Z","x":2}}"#;
+        let registration: Registration = serde_json::from_str(text).unwrap();
+        let shown = format!("{registration:?}");
+        assert!(shown.contains("r1") && !["AK", "SK", "ST"].iter().any(|secret| shown.contains(secret)), "{shown}");
+        let missing = serde_json::from_str::<Registration>(r#"{"run_id":"r1"}"#).unwrap_err().to_string();
+        assert!(missing.contains("missing field `upload_uri_prefix`"), "{missing}");
+    }
+}

@@ -1,0 +1,99 @@
+//! What a run is registered with.
+
+use resource_tracker_core::metrics::{CloudMetrics, Gpus, HostMetrics};
+use resource_tracker_core::{Run, Sample};
+use serde_json::{Map, Value};
+
+use super::mask;
+
+/// What is sent of the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SentCommand {
+    /// All of it, with what looks like a password, a token or a key replaced by `***`.
+    #[default]
+    Masked,
+    /// All of it, as it is.
+    Whole,
+    /// Nothing.
+    None,
+}
+
+/// The labels of the run and its command.
+pub(crate) fn of_run(run: &Run, command: SentCommand) -> Map<String, Value> {
+    let job = &run.job;
+    let labels = [
+        ("job_name", &job.name),
+        ("project_name", &job.project_name),
+        ("stage_name", &job.stage_name),
+        ("task_name", &job.task_name),
+        ("team", &job.team),
+        ("env", &job.env),
+        ("language", &job.language),
+        ("orchestrator", &job.orchestrator),
+        ("executor", &job.executor),
+        ("external_run_id", &job.external_run_id),
+        ("container_image", &job.container_image),
+    ];
+    let labels = labels.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?.into())));
+    let mut facts: Map<String, Value> = labels.collect();
+    if !job.tags.is_empty() {
+        let tags = job.tags.iter().map(|(key, value)| (key.clone(), Value::from(value.clone())));
+        facts.insert("tags".into(), tags.collect());
+    }
+    if command != SentCommand::None && !run.command.is_empty() {
+        let words: Vec<String> = run.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let words = if command == SentCommand::Masked { mask::command(&words) } else { words };
+        facts.insert("command".into(), Value::from(words).to_string().into());
+    }
+    facts
+}
+
+/// What a sample says of the host and the cloud, under the names of the service. The second value says whether the
+/// sample has both.
+pub(crate) fn of_sample(sample: &Sample) -> (Map<String, Value>, bool) {
+    let mut facts = Map::new();
+    let (host, cloud) = (sample.get::<HostMetrics>(), sample.get::<CloudMetrics>());
+    let sections = [host.map(serde_json::to_value), cloud.map(serde_json::to_value)];
+    for section in sections.into_iter().flatten().flatten() {
+        let Value::Object(fields) = section else { continue };
+        facts.extend(fields.into_iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| {
+            let name = match name.as_str() {
+                "host_name" => "host_hostname".to_owned(),
+                "host_allocation" => "host_server_allocation".to_owned(),
+                "host_gpu_vram_mib" => "host_gpu_memory_mib".to_owned(),
+                _ => name,
+            };
+            (name, value)
+        }));
+    }
+    let gpus: Vec<_> = sample.all::<Gpus>().flat_map(|list| &list.0).collect();
+    if let (Some(_), Some(first)) = (host, gpus.first()) {
+        let total: u64 = gpus.iter().map(|gpu| gpu.vram_total_bytes).sum();
+        facts.insert("host_gpu_model".into(), first.name.clone().into());
+        facts.insert("host_gpu_count".into(), gpus.len().into());
+        facts.insert("host_gpu_memory_mib".into(), (total >> 20).into());
+    }
+    (facts, host.is_some() && cloud.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use resource_tracker_core::Job;
+
+    use super::*;
+
+    #[test]
+    fn labels_are_flat_and_what_is_unknown_is_left_out() {
+        let tags = [("a".to_owned(), "1".to_owned())].into();
+        let job = Job { name: Some("n".into()), team: Some("t".into()), tags, ..Job::default() };
+        let run = Run { job, pid: Some(1), command: vec!["x".into(), "--token=abc".into()], ..Run::default() };
+        let facts = Value::from(of_run(&run, SentCommand::Masked));
+        let expected = serde_json::json!({
+            "job_name": "n", "team": "t", "tags": {"a": "1"}, "command": r#"["x","--token=***"]"#,
+        });
+        assert_eq!(facts, expected);
+        assert_eq!(of_run(&run, SentCommand::None).get("command"), None);
+        assert_eq!(of_run(&run, SentCommand::Whole)["command"], r#"["x","--token=abc"]"#);
+    }
+}

@@ -1,0 +1,312 @@
+//! The Sentinel service: registers the run, streams its rows to S3 through a spool, and closes it.
+
+mod api;
+mod backoff;
+mod facts;
+mod http;
+mod left_behind;
+mod mask;
+mod s3;
+mod secret;
+mod spool;
+mod store;
+mod upload;
+mod worker;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::Context;
+use resource_tracker_core::config::Interval;
+use resource_tracker_core::{Outcome, Run, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use crate::columns::Columns;
+use backoff::Backoff;
+pub use facts::SentCommand;
+pub use left_behind::LeftBehind;
+use left_behind::{Connect, rfc3339};
+use secret::Secret;
+use spool::{RunDirectory, Spool};
+use store::{Batch, End, State, Store};
+use worker::{Order, Worker};
+
+/// The variable that holds the token; without it nothing is ever sent.
+pub const TOKEN: &str = "SENTINEL_API_TOKEN";
+
+/// A batch is closed when it has grown to this, even before its time.
+const LARGEST_BATCH: usize = 8 << 20;
+
+/// The Sentinel service, by way of S3.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub struct SentinelConfig {
+    /// Base address of the service.
+    pub api_url: String,
+    /// A file that holds the token; the variable SENTINEL_API_TOKEN goes first.
+    pub token_file: Option<PathBuf>,
+    /// Time between two uploads.
+    pub upload_interval_secs: Interval,
+    /// How long the end of a run waits for what has not arrived.
+    pub finish_timeout_secs: Interval,
+    /// Where rows wait until they have arrived; $XDG_STATE_HOME/resource-tracker/spool unless set.
+    pub spool_dir: Option<PathBuf>,
+    /// What may wait there, in MiB; beyond that the oldest batches are given up, with a message.
+    pub spool_max_mib: u64,
+    /// What is sent of the command line: masked, whole or none.
+    pub command: SentCommand,
+    /// Speak to the service without encryption, even when it is not on this machine.
+    pub allow_http: bool,
+}
+
+impl Default for SentinelConfig {
+    fn default() -> Self {
+        Self {
+            api_url: "https://api.sentinel.sparecores.net".into(),
+            token_file: None,
+            upload_interval_secs: Interval(Duration::from_secs(60)),
+            finish_timeout_secs: Interval(Duration::from_secs(30)),
+            spool_dir: None,
+            spool_max_mib: 1024,
+            command: SentCommand::Masked,
+            allow_http: false,
+        }
+    }
+}
+
+#[typetag::deserialize(name = "sentinel-s3")]
+impl SinkConfig for SentinelConfig {
+    fn build(&self, _: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
+        Ok(Box::new(Sentinel { config: self.clone(), at_work: None }))
+    }
+
+    fn patience(&self) -> Duration {
+        self.finish_timeout_secs.0 + Duration::from_secs(2)
+    }
+}
+
+register_sink!(SinkEntry::new::<SentinelConfig>("sentinel-s3", "The Sentinel service, with SENTINEL_API_TOKEN"));
+
+impl SentinelConfig {
+    /// Whether there is a token to speak to the service with.
+    fn token(&self) -> anyhow::Result<Option<Secret>> {
+        let variable = std::env::var(TOKEN).ok().filter(|token| !token.trim().is_empty());
+        let text = match (variable, &self.token_file) {
+            (Some(token), _) => token,
+            (None, None) => return Ok(None),
+            (None, Some(path)) => std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read the token from {}", path.display()))?,
+        };
+        let token = Secret::new(text.trim());
+        anyhow::ensure!(token.is_printable(), "the token has characters that no token has");
+        Ok(Some(token))
+    }
+
+    fn connect(&self, token: Secret) -> anyhow::Result<Connect> {
+        let api_url = http::address("api_url", &self.api_url, self.allow_http).map_err(anyhow::Error::msg)?;
+        let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"].into_iter().find_map(|name| {
+            let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
+            Some(Url::parse(&text).with_context(|| format!("{name} {text:?} is no URL")))
+        });
+        Ok(Connect { agent: http::agent(), api_url, token, store: endpoint.transpose()? })
+    }
+
+    fn spool(&self) -> anyhow::Result<Spool> {
+        let directory = self.spool_dir.clone().unwrap_or_else(spool::default_directory);
+        Spool::open(&directory).context("the spool cannot be used")
+    }
+
+    /// The runs that are not complete yet, the oldest first.
+    ///
+    /// # Errors
+    /// When the spool cannot be used.
+    pub fn left_behind(&self, directory: Option<&Path>) -> anyhow::Result<Vec<LeftBehind>> {
+        let spool = match directory {
+            Some(directory) => Spool::open(directory)?,
+            None => self.spool()?,
+        };
+        let mut runs = Vec::new();
+        for directory in spool.left_behind()? {
+            let path = directory.path().display().to_string();
+            match LeftBehind::open(directory) {
+                Ok(run) => runs.extend(run),
+                Err(error) => log::warn!("{path} cannot be read, and stays as it is: {error}"),
+            }
+        }
+        Ok(runs)
+    }
+
+    /// Sends what is left of a run.
+    ///
+    /// # Errors
+    /// Without a token, or when the service did not take everything; what it did not take stays.
+    pub fn send(&self, run: LeftBehind) -> anyhow::Result<()> {
+        let token = self.token()?.with_context(|| format!("{TOKEN} is not set"))?;
+        run.send(&self.connect(token)?).map_err(|failure| anyhow::anyhow!("{}", failure.problem()))
+    }
+}
+
+struct Sentinel {
+    config: SentinelConfig,
+    at_work: Option<AtWork>,
+}
+
+/// What there is from the start of the run on.
+struct AtWork {
+    directory: Option<Arc<RunDirectory>>,
+    batch: Batch,
+    opened: Instant,
+    row: Vec<u8>,
+    failed: bool,
+    way: Way,
+}
+
+enum Way {
+    Worker {
+        orders: Sender<Order>,
+        done: Receiver<bool>,
+    },
+    /// The service cannot be spoken to as it is configured: rows wait for `resource-tracker upload`.
+    Spool(Box<Store>),
+}
+
+impl Sink for Sentinel {
+    fn start(&mut self, run: &Run) -> anyhow::Result<()> {
+        let token = match self.config.token() {
+            Ok(None) => return Ok(()),
+            token => token,
+        };
+        let spool = self.config.spool();
+        let directory = spool.as_ref().map(|spool| spool.create()).map(|directory| directory.map(Arc::new));
+        let directory = match directory {
+            Ok(Ok(directory)) => Some(directory),
+            Ok(Err(error)) => {
+                log::warn!("sentinel: the spool cannot be used: {error}; rows wait in memory");
+                None
+            }
+            Err(error) => {
+                log::warn!("sentinel: {error:#}; rows wait in memory");
+                None
+            }
+        };
+        let facts = facts::of_run(run, self.config.command);
+        let connect = token.and_then(|token| self.config.connect(token.context("no token")?));
+        let api_url =
+            connect.as_ref().map_or_else(|_| self.config.api_url.clone(), |connect| connect.api_url.to_string());
+        let store = Store::new(directory.clone(), State { api_url, facts, ..State::default() });
+        let saved = store.save();
+        let way = match connect {
+            Err(error) => {
+                let kept =
+                    if directory.is_some() { "rows are kept for `resource-tracker upload`" } else { "rows are lost" };
+                log::warn!("sentinel: {error:#}; {kept}");
+                Way::Spool(Box::new(store))
+            }
+            Ok(connect) => {
+                let limit = self.config.spool_max_mib.saturating_mul(1 << 20);
+                self.spawn(connect, store, spool.ok().filter(|_| directory.is_some()).map(|spool| (spool, limit)))?
+            }
+        };
+        self.at_work = Some(AtWork {
+            directory,
+            batch: Batch::new(0),
+            opened: Instant::now(),
+            row: Vec::new(),
+            failed: false,
+            way,
+        });
+        saved.context("cannot write to the spool; a crash would lose what has not arrived")
+    }
+
+    fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
+        let Some(at_work) = &mut self.at_work else { return Ok(()) };
+        let (facts, complete) = facts::of_sample(sample);
+        if !facts.is_empty() || complete {
+            at_work.order(Order::Facts(facts, complete));
+        }
+        at_work.row.clear();
+        Columns::Sentinel.write_row(sample, &mut at_work.row);
+        at_work.row.push(b'\n');
+        let result = at_work.batch.add(at_work.directory.as_deref(), &at_work.row);
+        if let Err(error) = result
+            && !std::mem::replace(&mut at_work.failed, true)
+        {
+            log::warn!("sentinel: the spool takes no more rows ({error}); they wait in memory");
+        }
+        if at_work.opened.elapsed() >= self.config.upload_interval_secs.0 || at_work.batch.size >= LARGEST_BATCH {
+            let next = Batch::new(at_work.batch.number + 1);
+            let batch = std::mem::replace(&mut at_work.batch, next);
+            at_work.opened = Instant::now();
+            at_work.order(Order::Closed(batch));
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, outcome: &Outcome) -> anyhow::Result<()> {
+        let Some(mut at_work) = self.at_work.take() else { return Ok(()) };
+        let sigterm = rustix::process::Signal::TERM.as_raw();
+        let is_good = outcome.exit_code.unwrap_or(0) == 0 && outcome.signal.is_none_or(|signal| signal == sigterm);
+        let status = if is_good { "finished" } else { "failed" };
+        let end = End { exit_code: outcome.exit_code, status: status.into(), at: rfc3339(SystemTime::now()) };
+        let batch = std::mem::replace(&mut at_work.batch, Batch::new(u32::MAX));
+        at_work.order(Order::End(end, batch));
+        let Way::Worker { done, .. } = &at_work.way else { return Ok(()) };
+        let limit = self.config.finish_timeout_secs.0;
+        let arrived = done.recv_timeout(limit);
+        if arrived != Ok(true) {
+            let rest = match &at_work.directory {
+                Some(directory) => {
+                    format!("what has not waits in {} for `resource-tracker upload`", directory.path().display())
+                }
+                None => "what has not is lost".to_owned(),
+            };
+            log::warn!("sentinel: not everything has arrived; {rest}");
+        }
+        Ok(())
+    }
+}
+
+impl Sentinel {
+    fn spawn(&self, connect: Connect, store: Store, spool: Option<(Spool, u64)>) -> anyhow::Result<Way> {
+        let (orders, inbox) = mpsc::channel();
+        let (done, told) = mpsc::channel();
+        let worker = Worker {
+            upload: connect.upload(store),
+            inbox,
+            done,
+            spool,
+            backoff: Backoff::new(Duration::from_secs(1).min(self.config.upload_interval_secs.0)),
+            register_at: Instant::now() + worker::FACTS,
+            connect,
+            reached: false,
+            stopped: false,
+            ending: false,
+        };
+        let thread = std::thread::Builder::new().name("sentinel".into());
+        thread.spawn(move || worker.work()).context("no thread for the upload")?;
+        Ok(Way::Worker { orders, done: told })
+    }
+}
+
+impl AtWork {
+    fn order(&mut self, order: Order) {
+        match &mut self.way {
+            // It ends before the run does only when it panics.
+            Way::Worker { orders, .. } => drop(orders.send(order)),
+            Way::Spool(store) => {
+                match order {
+                    Order::Facts(facts, _) => store.state.facts.extend(facts),
+                    Order::End(end, _) => store.state.end = Some(end),
+                    Order::Closed(_) => return,
+                }
+                if let Err(error) = store.save() {
+                    log::warn!("sentinel: cannot write to the spool: {error}");
+                }
+            }
+        }
+    }
+}

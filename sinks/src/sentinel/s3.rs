@@ -1,0 +1,159 @@
+//! Uploads to S3 and to what speaks like it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rusty_s3::actions::{PutObject, S3Action};
+use rusty_s3::{Bucket, Credentials as Keys, UrlStyle};
+use ureq::Agent;
+use ureq::http::Method;
+use url::Url;
+
+use super::api::Credentials;
+use super::http::{Answer, Failure, send};
+
+/// How long a signature is good for.
+const SIGNED_FOR: Duration = Duration::from_secs(300);
+const DEFAULT_REGION: &str = "eu-central-1";
+
+pub(crate) struct S3 {
+    agent: Agent,
+    /// Another store than Amazon's, with paths as buckets.
+    endpoint: Option<Url>,
+    regions: HashMap<String, String>,
+}
+
+impl S3 {
+    /// `endpoint` is what `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL` says.
+    pub(crate) fn new(agent: Agent, endpoint: Option<Url>) -> Self {
+        Self { agent, endpoint, regions: HashMap::new() }
+    }
+
+    /// Puts one object and gives its URI back.
+    pub(crate) fn put(&mut self, uri: &str, credentials: &Credentials, body: &[u8]) -> Result<String, Failure> {
+        let what = format!("PUT {uri}");
+        let (bucket, key) = parse_s3_uri(uri).map_err(Failure::Permanent)?;
+        check(credentials).map_err(|problem| Failure::Temporary(format!("{what}: {problem}"), None))?;
+        let region = match &credentials.region {
+            Some(region) => region.clone(),
+            None => self.region(bucket),
+        };
+        let bucket =
+            self.bucket(bucket, &region).map_err(|problem| Failure::Permanent(format!("{what}: {problem}")))?;
+        let url = sign(&bucket, key, credentials, &Timestamp::now());
+        let headers = [("content-type", "text/csv"), ("content-encoding", "gzip")];
+        let answer = Answer::read(&what, send(&self.agent, Method::PUT, url.as_str(), &headers, body))?;
+        match answer.status {
+            200 | 201 => Ok(uri.to_owned()),
+            // What is wrong with credentials is one of these.
+            400 | 403 => Err(Failure::Refused(answer.failure(&what).problem().to_owned())),
+            _ => Err(answer.failure(&what)),
+        }
+    }
+
+    /// The region of a bucket, asked for once.
+    fn region(&mut self, bucket: &str) -> String {
+        if let Some(known) = self.regions.get(bucket) {
+            return known.clone();
+        }
+        let url = match &self.endpoint {
+            Some(endpoint) => format!("{}/{bucket}/", endpoint.as_str().trim_end_matches('/')),
+            None => format!("https://{bucket}.s3.amazonaws.com/"),
+        };
+        // The header is there whatever the status is.
+        let answer = send(&self.agent, Method::HEAD, &url, &[], &[]).ok();
+        let header = answer.as_ref().and_then(|answer| answer.headers().get("x-amz-bucket-region")?.to_str().ok());
+        let region = header.unwrap_or(DEFAULT_REGION).to_owned();
+        if answer.is_some() {
+            self.regions.insert(bucket.to_owned(), region.clone());
+        }
+        region
+    }
+
+    fn bucket(&self, name: &str, region: &str) -> Result<Bucket, String> {
+        let (endpoint, style) = match &self.endpoint {
+            Some(endpoint) => (endpoint.clone(), UrlStyle::Path),
+            None => {
+                let text = format!("https://s3.{region}.amazonaws.com");
+                let endpoint = Url::parse(&text).map_err(|error| format!("region {region:?}: {error}"))?;
+                // Amazon's certificate covers one label in front of its name.
+                (endpoint, if name.contains('.') { UrlStyle::Path } else { UrlStyle::VirtualHost })
+            }
+        };
+        Bucket::new(endpoint, style, name.to_owned(), region.to_owned()).map_err(|error| error.to_string())
+    }
+}
+
+/// The address at which an object can be put, for a while, by who has it.
+fn sign(bucket: &Bucket, key: &str, credentials: &Credentials, at: &Timestamp) -> Url {
+    let keys = Keys::new_with_token(
+        credentials.access_key.expose(),
+        credentials.secret_key.expose(),
+        credentials.session_token.expose(),
+    );
+    PutObject::new(bucket, Some(&keys), key).sign_with_time(SIGNED_FOR, at)
+}
+
+fn check(credentials: &Credentials) -> Result<(), &'static str> {
+    let Credentials { access_key, secret_key, session_token, region, .. } = credentials;
+    let is_region = |region: &str| region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    match [access_key, secret_key, session_token].iter().all(|key| key.is_printable()) {
+        false => Err("a credential that the service gave is empty or has characters that no key has"),
+        true if region.as_deref().is_some_and(|region| region.is_empty() || !is_region(region)) => {
+            Err("the region that the service gave is none")
+        }
+        true => Ok(()),
+    }
+}
+
+/// `s3://bucket/path/to/object`: bucket and key.
+pub(crate) fn parse_s3_uri(uri: &str) -> Result<(&str, &str), String> {
+    let parts = uri.strip_prefix("s3://").and_then(|rest| rest.split_once('/'));
+    match parts {
+        Some((bucket, key)) if !bucket.is_empty() && !key.is_empty() => Ok((bucket, key)),
+        _ => Err(format!("{uri:?} is no S3 URI; it must be s3://BUCKET/KEY")),
+    }
+}
+
+/// When credentials have to be replaced at the latest.
+pub(crate) fn expiry(credentials: &Credentials) -> Option<Timestamp> {
+    let text = credentials.expiration.as_ref().or(credentials.expires_at.as_ref())?;
+    text.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::secret::Secret;
+    use super::*;
+
+    fn credentials() -> Credentials {
+        Credentials {
+            access_key: Secret::new("AKIAIOSFODNN7EXAMPLE"),
+            secret_key: Secret::new("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"),
+            session_token: Secret::new("FwoGZXIvYXdzEXAMPLE//token=="),
+            expiration: Some("2026-01-01T00:00:00Z".into()),
+            expires_at: None,
+            region: Some("eu-central-1".into()),
+        }
+    }
+
+    #[test]
+    fn t_s3_01_02_03_an_s3_uri_has_a_bucket_and_a_key() {
+        assert_eq!(parse_s3_uri("s3://bucket/path/obj"), Ok(("bucket", "path/obj")));
+        for bad in ["https://bucket/path", "s3://bucket/", "s3://bucket", "s3:///key", "s3:/bucket/key", ""] {
+            assert!(parse_s3_uri(bad).is_err_and(|error| error.contains("S3 URI")), "{bad}");
+        }
+    }
+
+    #[test]
+    fn credentials_that_cannot_be_signed_with() {
+        assert!(check(&credentials()).is_ok());
+        assert!(check(&Credentials { secret_key: Secret::new("a\r\nb"), ..credentials() }).is_err());
+        assert!(check(&Credentials { region: Some("eu/../x".into()), ..credentials() }).is_err());
+        assert_eq!(expiry(&credentials()).map(Timestamp::as_second), Some(1_767_225_600));
+        let alias =
+            Credentials { expiration: None, expires_at: Some("2026-01-01T00:00:00+00:00".into()), ..credentials() };
+        assert_eq!(expiry(&alias), expiry(&credentials()));
+    }
+}

@@ -1,0 +1,131 @@
+//! Brings one run to the service: registers it, sends its batches in order, finishes it. Every step can be repeated.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use super::api::{Api, Credentials, Data, Finish};
+use super::http::Failure;
+use super::s3::{S3, expiry};
+use super::store::Store;
+
+/// Credentials that end sooner are replaced before they are used.
+const REFRESH_BEFORE: Duration = Duration::from_secs(300);
+/// A run of one batch that is not larger than this goes with its last message.
+const LARGEST_INLINE: usize = 1 << 20;
+
+pub(crate) struct Upload {
+    api: Api,
+    s3: S3,
+    pub(crate) store: Store,
+    credentials: Option<Credentials>,
+}
+
+impl Upload {
+    pub(crate) fn new(api: Api, s3: S3, store: Store) -> Self {
+        Self { api, s3, store, credentials: None }
+    }
+
+    pub(crate) fn is_registered(&self) -> bool {
+        self.store.state.run_id.is_some()
+    }
+
+    /// Registers the run, once.
+    pub(crate) fn register(&mut self) -> Result<(), Failure> {
+        if self.is_registered() {
+            return Ok(());
+        }
+        let registration = self.api.register(&self.store.state.facts)?;
+        self.store.state.run_id = Some(registration.run_id);
+        self.store.state.upload_uri_prefix = Some(registration.upload_uri_prefix);
+        self.credentials = Some(registration.upload_credentials);
+        // Where it cannot be written down, a crash would register the run a second time, and nothing else.
+        let _ = self.store.save();
+        Ok(())
+    }
+
+    /// Sends the next closed batch. Says whether there was one.
+    pub(crate) fn send_batch(&mut self) -> Result<bool, Failure> {
+        let batch = self.store.state.next;
+        if batch >= self.store.closed {
+            return Ok(false);
+        }
+        let body = self.store.body(batch).map_err(|error| unreadable(&error))?;
+        let (Some(body), Some(uri)) = (body, self.store.uri(batch)) else {
+            self.store.settle(false);
+            return Ok(true);
+        };
+        let credentials = self.fresh_credentials()?;
+        match self.s3.put(&uri, &credentials, &body) {
+            Ok(_) => {
+                self.store.settle(true);
+                Ok(true)
+            }
+            Err(Failure::Refused(problem)) => {
+                // Credentials can end early; new ones are asked for before the next attempt.
+                self.credentials = None;
+                Err(Failure::Temporary(problem, None))
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn fresh_credentials(&mut self) -> Result<Credentials, Failure> {
+        let is_fresh = |credentials: &Credentials| {
+            let Some(expiry) = expiry(credentials) else { return true };
+            expiry.as_second() - Timestamp::now().as_second() > REFRESH_BEFORE.as_secs() as i64
+        };
+        match (&self.credentials, &self.store.state.run_id) {
+            (Some(credentials), _) if is_fresh(credentials) => Ok(credentials.clone()),
+            (_, Some(run_id)) => {
+                let credentials = self.api.refresh(run_id)?;
+                self.credentials = Some(credentials.clone());
+                Ok(credentials)
+            }
+            (_, None) => Err(Failure::Permanent("the run is not registered".into())),
+        }
+    }
+
+    /// Tells the service that the run has ended, when everything else is done. `last` is the batch that was open.
+    pub(crate) fn finish(&mut self) -> Result<(), Failure> {
+        let state = &self.store.state;
+        let (Some(run_id), Some(end)) = (state.run_id.clone(), state.end.clone()) else {
+            return Err(Failure::Permanent("the run has not ended, or is not registered".into()));
+        };
+        let inline = match state.inline {
+            Some(inline) => inline,
+            None => {
+                let rows = self.store.rows(0).map_err(|error| unreadable(&error))?;
+                let inline = state.next == 0 && self.store.closed <= 1 && rows.len() <= LARGEST_INLINE;
+                self.store.state.inline = Some(inline);
+                // Had the answer got lost, another way would bring the rows twice.
+                self.store.save().map_err(|error| unreadable(&error))?;
+                inline
+            }
+        };
+        let data = if inline {
+            let rows = self.store.rows(0).map_err(|error| unreadable(&error))?;
+            Data::Inline { data_csv: String::from_utf8_lossy(&rows).into_owned() }
+        } else {
+            while self.send_batch()? {}
+            Data::S3 { data_uris: self.store.uris() }
+        };
+        let finish = Finish { exit_code: end.exit_code, run_status: &end.status, finished_at: &end.at, data };
+        self.api.finish(&run_id, &finish)?;
+        if let Err(error) = self.store.remove() {
+            log::warn!("sentinel: everything has arrived, but the spool cannot be cleared: {error}");
+        }
+        Ok(())
+    }
+
+    /// Adds to what the run is registered with.
+    pub(crate) fn add_facts(&mut self, facts: Map<String, Value>) {
+        self.store.state.facts.extend(facts);
+        let _ = self.store.save();
+    }
+}
+
+fn unreadable(error: &std::io::Error) -> Failure {
+    Failure::Temporary(format!("the spool cannot be used: {error}"), None)
+}

@@ -1,0 +1,188 @@
+//! The thread that speaks to the service while the run goes on.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value};
+
+use super::backoff::Backoff;
+use super::http::Failure;
+use super::left_behind;
+use super::spool::Spool;
+use super::store::{Batch, End};
+use super::upload::Upload;
+
+/// How long registration waits for what is found out about host and cloud.
+pub(crate) const FACTS: Duration = Duration::from_secs(3);
+/// A service that was never reached is not waited for longer than this many attempts when the run ends.
+const LAST_ATTEMPTS: u32 = 3;
+/// From this failed upload in a row on, the user is told.
+const TELL_UPLOADS: u32 = 3;
+
+pub(crate) enum Order {
+    /// More to register the run with; true when nothing further is to be waited for.
+    Facts(Map<String, Value>, bool),
+    Closed(Batch),
+    End(End, Batch),
+}
+
+pub(crate) struct Worker {
+    pub(crate) upload: Upload,
+    pub(crate) inbox: Receiver<Order>,
+    /// Told once when everything has arrived, or nothing more will be tried.
+    pub(crate) done: Sender<bool>,
+    pub(crate) spool: Option<(Spool, u64)>,
+    pub(crate) backoff: Backoff,
+    pub(crate) register_at: Instant,
+    pub(crate) connect: left_behind::Connect,
+    pub(crate) reached: bool,
+    pub(crate) stopped: bool,
+    pub(crate) ending: bool,
+}
+
+impl Worker {
+    pub(crate) fn work(mut self) {
+        loop {
+            match self.next_order() {
+                Ok(Some(order)) => self.take(order),
+                Ok(None) => (),
+                // The tracker was dropped without an end: what is spooled stays.
+                Err(()) => return,
+            }
+            let now = Instant::now();
+            if self.stopped || self.backoff.pause(now).is_some() || (now < self.register_at && !self.ending) {
+                if self.stopped && self.ending {
+                    break;
+                }
+                continue;
+            }
+            match self.advance() {
+                Ok(()) if self.ending => {
+                    self.worked();
+                    let _ = self.done.send(true);
+                    return;
+                }
+                Ok(()) => self.worked(),
+                Err(failure) => self.failed(&failure),
+            }
+            if self.ending && (self.stopped || (!self.reached && self.backoff.failures() >= LAST_ATTEMPTS)) {
+                break;
+            }
+        }
+        let _ = self.done.send(false);
+    }
+
+    /// Waits for something to do. `None`: time has come to try (again).
+    fn next_order(&self) -> Result<Option<Order>, ()> {
+        let now = Instant::now();
+        let until_facts = self.register_at.saturating_duration_since(now);
+        let pause = self.backoff.pause(now).or(Some(until_facts).filter(|wait| !wait.is_zero()));
+        let is_idle = self.upload.is_registered() && self.upload.store.state.next >= self.upload.store.closed;
+        let wait = match pause {
+            _ if self.stopped => None,
+            Some(pause) if self.ending => Some(pause),
+            Some(pause) => Some(pause),
+            None if is_idle && !self.ending => None,
+            None => Some(Duration::ZERO),
+        };
+        match wait {
+            None => self.inbox.recv().map(Some).map_err(drop),
+            Some(wait) => match self.inbox.recv_timeout(wait) {
+                Ok(order) => Ok(Some(order)),
+                Err(RecvTimeoutError::Timeout) => Ok(None),
+                Err(RecvTimeoutError::Disconnected) if self.ending => {
+                    std::thread::sleep(wait);
+                    Ok(None)
+                }
+                Err(RecvTimeoutError::Disconnected) => Err(()),
+            },
+        }
+    }
+
+    fn take(&mut self, order: Order) {
+        match order {
+            Order::Facts(facts, complete) => {
+                self.upload.add_facts(facts);
+                if complete {
+                    self.register_at = Instant::now();
+                }
+            }
+            Order::Closed(batch) => {
+                let number = batch.number;
+                self.close(batch);
+                if let Err(error) = self.upload.store.compress(number) {
+                    // It can be sent as it is.
+                    log::debug!("sentinel: a batch cannot be compressed: {error}");
+                }
+                self.keep_within_limit();
+            }
+            Order::End(end, batch) => {
+                if batch.size > 0 {
+                    self.close(batch);
+                }
+                self.upload.store.state.end = Some(end);
+                let _ = self.upload.store.save();
+                self.ending = true;
+                self.backoff.restart(Duration::from_millis(250));
+            }
+        }
+    }
+
+    fn close(&mut self, batch: Batch) {
+        if batch.lost > 0 {
+            log::warn!("sentinel: {} rows found room neither on the disk nor in memory and are lost", batch.lost);
+        }
+        self.upload.store.closed = batch.number + 1;
+        if !batch.memory.is_empty() {
+            let given_up = self.upload.store.keep(batch.number, batch.memory);
+            if given_up > 0 {
+                log::warn!("sentinel: {given_up} bytes of rows that wait in memory were given up for newer ones");
+            }
+        }
+    }
+
+    fn keep_within_limit(&mut self) {
+        let Some((spool, limit)) = &self.spool else { return };
+        if spool.size() > *limit {
+            left_behind::give_up_oldest(spool, *limit, &mut self.upload.store);
+        }
+    }
+
+    fn advance(&mut self) -> Result<(), Failure> {
+        let was_registered = self.upload.is_registered();
+        self.upload.register()?;
+        self.reached = true;
+        if !was_registered && let Some((spool, _)) = &self.spool {
+            left_behind::send_in_background(spool.clone(), self.connect.clone());
+        }
+        if self.ending {
+            return self.upload.finish();
+        }
+        while self.upload.send_batch()? {}
+        Ok(())
+    }
+
+    fn worked(&mut self) {
+        if self.backoff.succeeded() {
+            log::warn!("sentinel: the service takes rows again");
+        }
+    }
+
+    fn failed(&mut self, failure: &Failure) {
+        let tell_at = if self.upload.is_registered() { TELL_UPLOADS } else { 1 };
+        let tell = self.backoff.failed(failure, Instant::now(), tell_at);
+        let problem = failure.problem();
+        match failure {
+            Failure::Temporary(..) if tell => {
+                log::warn!("sentinel: {problem}; it is tried again, and rows are kept until they have arrived");
+            }
+            Failure::Temporary(..) => (),
+            Failure::Refused(_) | Failure::Permanent(_) => {
+                self.stopped = true;
+                log::warn!(
+                    "sentinel: {problem}; nothing more is sent, and rows are kept for `resource-tracker upload`"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! UpCloud.
+
+use resource_tracker_core::metrics::CloudMetrics;
+
+use super::metadata::{Metadata, text};
+
+pub(super) fn ask(metadata: &Metadata) -> Option<CloudMetrics> {
+    let server = metadata.json("http://169.254.169.254", "/metadata/v1.json", &[])?;
+    let is_it = text(&server, &["cloud_name"]).is_some_and(|name| name == "upcloud");
+    let region = text(&server, &["region"]);
+    is_it.then(|| super::cloud("upcloud", [None, region.clone(), region, text(&server, &["plan"])]))?
+}

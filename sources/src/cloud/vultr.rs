@@ -1,0 +1,12 @@
+//! Vultr.
+
+use resource_tracker_core::metrics::CloudMetrics;
+
+use super::metadata::{Metadata, text};
+
+pub(super) fn ask(metadata: &Metadata) -> Option<CloudMetrics> {
+    let server = metadata.json("http://169.254.169.254", "/v1.json", &[])?;
+    let is_it = ["instanceid", "instance-v2-id"].iter().any(|name| server.get(name).is_some());
+    let region = text(&server, &["region", "regioncode"])?;
+    is_it.then(|| super::cloud("vultr", [None, Some(region.clone()), Some(region), None]))?
+}

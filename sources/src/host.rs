@@ -1,0 +1,140 @@
+//! The machine itself, once: names, CPUs, memory, storage.
+
+use std::path::Path;
+
+use resource_tracker_core::metrics::HostMetrics;
+use resource_tracker_core::{
+    Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::disk::storage_bytes;
+use crate::procfile::attribute;
+use crate::scan::value_of;
+
+/// Names, CPUs, memory and storage of the machine.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub struct HostConfig {
+    /// Fields to leave out everywhere, such as host_ip; setting TRACKER_HOST_IP to 0 or to nothing does the same.
+    pub suppress: Vec<String>,
+}
+
+#[typetag::deserialize(name = "host")]
+impl SourceConfig for HostConfig {
+    fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
+        Ok(Some(Box::new(HostFacts { host: host.clone(), suppress: self.suppress.clone() })))
+    }
+
+    fn schedule(&self) -> Schedule {
+        Schedule { cadence: Cadence::Once, blocking: false }
+    }
+}
+
+register_source!(
+    SourceEntry::new::<HostConfig>("host", "Names, CPUs, memory and storage of the machine").on_by_default().order(4)
+);
+
+struct HostFacts {
+    host: Host,
+    suppress: Vec<String>,
+}
+
+impl Source for HostFacts {
+    fn collect(&mut self, _: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        let facts = read(&self.host);
+        *out.section::<HostMetrics>() = suppress(facts, |field| {
+            let variable = std::env::var(format!("TRACKER_{}", field.to_uppercase()));
+            self.suppress.iter().any(|name| name == field)
+                || variable.is_ok_and(|value| matches!(value.trim(), "" | "0"))
+        });
+        Ok(())
+    }
+}
+
+fn read(host: &Host) -> HostMetrics {
+    let procfs = |name: &str| std::fs::read(host.procfs.join(name)).unwrap_or_default();
+    let cpuinfo = String::from_utf8_lossy(&procfs("cpuinfo")).into_owned();
+    let cpus = cpuinfo.lines().filter(|line| line.split(':').next().is_some_and(|key| key.trim() == "processor"));
+    let model = cpuinfo.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| key.trim() == "model name");
+    HostMetrics {
+        host_id: id(&host.sysfs, Path::new("/etc/machine-id")),
+        host_name: attribute(&host.procfs.join("sys/kernel/hostname")),
+        host_ip: ipv4(),
+        host_vcpus: u32::try_from(cpus.count()).ok().filter(|count| *count > 0),
+        host_cpu_model: model.map(|(_, model)| model.trim().to_owned()).filter(|model| !model.is_empty()),
+        host_memory_mib: value_of(&procfs("meminfo"), "MemTotal").map(|kib| kib / 1024),
+        // Those are known when the GPUs have been read, and are added to what a run is registered with then.
+        host_gpu_model: None,
+        host_gpu_count: None,
+        host_gpu_vram_mib: None,
+        host_storage_gb: storage_bytes(&host.sysfs).map(|bytes| bytes as f64 / 1e9),
+    }
+}
+
+/// On AWS the asset tag is the instance's id; elsewhere it can be anything.
+fn id(sysfs: &Path, machine_id: &Path) -> Option<String> {
+    let tag = attribute(&sysfs.join("class/dmi/id/board_asset_tag"));
+    tag.filter(|tag| tag.starts_with("i-")).or_else(|| attribute(machine_id))
+}
+
+fn ipv4() -> Option<String> {
+    let mut addresses = nix::ifaddrs::getifaddrs().ok()?.filter_map(|interface| {
+        Some(interface.address?.as_sockaddr_in()?.ip()).filter(|address| !address.is_loopback())
+    });
+    addresses.next().map(|address| address.to_string())
+}
+
+fn suppress(mut facts: HostMetrics, is_suppressed: impl Fn(&str) -> bool) -> HostMetrics {
+    macro_rules! clear {
+        ($($field:ident)*) => { $(if is_suppressed(stringify!($field)) { facts.$field = None; })* };
+    }
+    clear!(host_id host_name host_ip host_vcpus host_cpu_model host_memory_mib host_gpu_model host_gpu_count);
+    clear!(host_gpu_vram_mib host_storage_gb);
+    facts
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_machine_with_two_cpus() -> anyhow::Result<()> {
+        let root = tempfile::tempdir()?;
+        let write = |path: &str, text: &str| -> anyhow::Result<()> {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap_or(root.path()))?;
+            Ok(fs::write(path, text)?)
+        };
+        write(
+            "cpuinfo",
+            "processor\t: 0\nmodel name\t: AMD EPYC 9R14\n\nprocessor\t: 1\nmodel name\t: AMD EPYC 9R14\n",
+        )?;
+        write("meminfo", "MemTotal:        2097152 kB\nMemFree: 1 kB\n")?;
+        write("sys/kernel/hostname", "node7\n")?;
+        write("class/dmi/id/board_asset_tag", "i-0abc\n")?;
+        write("block/nvme0n1/size", "2000000\n")?;
+        write("block/dm-0/size", "1000000\n")?;
+        write("block/dm-0/slaves/nvme0n1/x", "")?;
+        write("block/loop0/size", "8\n")?;
+        let facts = read(&Host::new(root.path(), root.path()));
+        assert_eq!((facts.host_id.as_deref(), facts.host_name.as_deref()), (Some("i-0abc"), Some("node7")));
+        assert_eq!((facts.host_vcpus, facts.host_cpu_model.as_deref()), (Some(2), Some("AMD EPYC 9R14")));
+        assert_eq!((facts.host_memory_mib, facts.host_storage_gb), (Some(2048), Some(1.024)));
+        write("class/dmi/id/board_asset_tag", "No Asset Tag\n")?;
+        write("machine-id", "0123\n")?;
+        assert_eq!(id(root.path(), &root.path().join("machine-id")).as_deref(), Some("0123"));
+        Ok(())
+    }
+
+    #[test]
+    fn a_suppressed_field_is_not_there() -> anyhow::Result<()> {
+        let facts = HostMetrics { host_ip: Some("10.0.0.1".into()), host_vcpus: Some(2), ..HostMetrics::default() };
+        let text = serde_json::to_string(&suppress(facts, |field| field == "host_ip"))?;
+        assert_eq!(text, r#"{"host_vcpus":2}"#);
+        Ok(())
+    }
+}
