@@ -1,5 +1,7 @@
 //! What the tests of the whole binary share.
 
+pub mod sentinel;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -46,7 +48,8 @@ fn build(directory: &Path, package: &str) -> PathBuf {
 /// A command with none of the tracker's variables in its environment, and nothing on its standard input.
 pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TRACKER_")) {
+    let is_ours = |name: &str| ["TRACKER_", "SENTINEL_", "AWS_"].iter().any(|start| name.starts_with(start));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours(&name.to_string_lossy())) {
         command.env_remove(name);
     }
     command.stdin(Stdio::null());

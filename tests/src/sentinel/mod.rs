@@ -1,0 +1,228 @@
+//! A stand-in for the Sentinel service, strict about the contract, with a real S3 server behind it. It can misbehave.
+
+mod api;
+mod store;
+
+use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use s3s::service::S3Service;
+use serde_json::Value as Json;
+use tokio::net::TcpListener;
+
+pub const TOKEN: &str = "sentinel-test-token-4711";
+pub const BUCKET: &str = "sentinel-bucket";
+
+/// How the service treats a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Trouble {
+    #[default]
+    None,
+    /// The connection is closed without an answer, and nothing is done.
+    Cut,
+    /// What is asked for is done, and the connection is cut in the middle of the answer.
+    CutHalfway,
+    /// This status, with the seconds of `Retry-After` if there are any.
+    Status(u16, Option<u32>),
+    /// The answer comes late.
+    Delay(Duration),
+    /// The answer comes a byte at a time, with this pause.
+    Trickle(Duration),
+}
+
+/// What the service knows.
+#[derive(Default)]
+pub struct Known {
+    pub runs: BTreeMap<String, Run>,
+    /// Method and path of every request, in order.
+    pub requests: Vec<String>,
+    /// What broke the contract.
+    pub complaints: Vec<String>,
+    /// What is done about requests whose method and path contain the text.
+    pub trouble: Vec<(&'static str, Trouble)>,
+    /// How long credentials are good for.
+    pub lifetime: Duration,
+    /// Whether credentials tell a region, and when they end.
+    pub tells_region: bool,
+    /// What is put over the answer to a registration.
+    pub answer: Json,
+    pub(crate) keys: HashMap<String, Keys>,
+}
+
+#[derive(Default, Clone)]
+pub struct Run {
+    pub facts: Json,
+    pub finish: Option<Json>,
+    pub refreshes: u32,
+}
+
+pub(crate) struct Keys {
+    pub(crate) secret: String,
+    pub(crate) token: String,
+    pub(crate) end: Instant,
+}
+
+/// A service at work, until it is dropped.
+pub struct Service {
+    pub url: String,
+    known: Arc<Mutex<Known>>,
+    objects: tempfile::TempDir,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Service {
+    pub fn start() -> Self {
+        let objects = tempfile::tempdir().expect("there is room");
+        std::fs::create_dir(objects.path().join(BUCKET)).expect("there is room");
+        let known = Known { lifetime: Duration::from_secs(3600), tells_region: true, ..Known::default() };
+        let known = Arc::new(Mutex::new(known));
+        let store = store::service(objects.path(), Arc::clone(&known));
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let runtime = runtime.expect("the runtime starts");
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a port is free");
+        let url = format!("http://{}", listener.local_addr().expect("it has an address"));
+        runtime.spawn(serve(listener, Arc::clone(&known), store));
+        Self { url, known, objects, _runtime: runtime }
+    }
+
+    pub fn known(&self) -> MutexGuard<'_, Known> {
+        lock(&self.known)
+    }
+
+    /// From now on requests that contain the text are treated so.
+    pub fn trouble(&self, trouble: &[(&'static str, Trouble)]) {
+        self.known().trouble = trouble.to_vec();
+    }
+
+    /// The environment of a tracker that streams to this service.
+    pub fn environment(&self, state: &std::path::Path) -> Vec<(&'static str, String)> {
+        vec![
+            ("SENTINEL_API_TOKEN", TOKEN.into()),
+            ("SENTINEL_API_URL", self.url.clone()),
+            ("AWS_ENDPOINT_URL_S3", self.url.clone()),
+            ("XDG_STATE_HOME", state.display().to_string()),
+            ("TRACKER_SOURCES__CLOUD__ENDPOINT", "http://127.0.0.1:1".into()),
+        ]
+    }
+
+    /// The file in which the store keeps an object.
+    pub fn object(&self, uri: &str) -> PathBuf {
+        self.objects.path().join(uri.strip_prefix("s3://").expect("an S3 URI"))
+    }
+
+    /// All rows that the service has of a run, and whether they came inline.
+    pub fn rows(&self, run_id: &str) -> (Vec<String>, bool) {
+        let finish = self.known().runs[run_id].finish.clone().expect("the run is finished");
+        let texts: Vec<String> = match finish["data_csv"].as_str() {
+            Some(text) => vec![text.to_owned()],
+            None => {
+                let uris = finish["data_uris"].as_array().expect("URIs").iter();
+                uris.map(|uri| gunzip(&std::fs::read(self.object(uri.as_str().expect("a text"))).expect("it is there")))
+                    .collect()
+            }
+        };
+        let rows = texts.iter().flat_map(|text| {
+            assert!(text.starts_with(&api::header()), "{text:.80}");
+            assert!(text.ends_with('\n'));
+            text.lines().skip(1).map(str::to_owned)
+        });
+        (rows.collect(), finish["data_source"] == "inline")
+    }
+}
+
+pub fn gunzip(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(bytes), &mut text).expect("it is gzip");
+    text
+}
+
+pub(crate) fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
+    known.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+type Body = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+
+async fn serve(listener: TcpListener, known: Arc<Mutex<Known>>, store: S3Service) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let (known, store) = (Arc::clone(&known), store.clone());
+        tokio::spawn(async move {
+            let answer = service_fn(|request| answer(request, Arc::clone(&known), store.clone()));
+            let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
+        });
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    known: Arc<Mutex<Known>>,
+    store: S3Service,
+) -> Result<Response<Body>, std::io::Error> {
+    let name = format!("{} {}", request.method(), request.uri().path());
+    let trouble = {
+        let mut known = lock(&known);
+        known.requests.push(name.clone());
+        let found = known.trouble.iter().find(|(part, _)| name.contains(part));
+        found.map_or(Trouble::None, |(_, trouble)| *trouble)
+    };
+    match trouble {
+        Trouble::Cut => return Err(std::io::ErrorKind::ConnectionReset.into()),
+        Trouble::Status(status, retry_after) => {
+            let mut answer = Response::new(whole(r#"{"detail":"trouble"}"#));
+            *answer.status_mut() = StatusCode::from_u16(status).expect("a status");
+            if let Some(secs) = retry_after {
+                answer.headers_mut().insert("retry-after", secs.into());
+            }
+            return Ok(answer);
+        }
+        Trouble::Delay(time) => tokio::time::sleep(time).await,
+        Trouble::None | Trouble::CutHalfway | Trouble::Trickle(_) => (),
+    }
+    let answer = if request.uri().path().starts_with("/runs") {
+        api::answer(request, &known).await.map(whole)
+    } else {
+        let answer = store
+            .call(request.map(s3s::Body::from))
+            .await
+            .map_err(|error| std::io::Error::other(format!("{error:?}")))?;
+        let mut answer = answer
+            .map(|body| body.map_err(|error| -> Box<dyn std::error::Error + Send + Sync> { error }).boxed_unsync());
+        answer.headers_mut().insert("x-amz-bucket-region", hyper::header::HeaderValue::from_static("eu-north-1"));
+        answer
+    };
+    Ok(match trouble {
+        Trouble::CutHalfway => halfway(answer).await,
+        Trouble::Trickle(pause) => trickle(answer, pause).await,
+        _ => answer,
+    })
+}
+
+fn whole(text: impl Into<Bytes>) -> Body {
+    Full::new(text.into()).map_err(|never: Infallible| match never {}).boxed_unsync()
+}
+
+/// The answer up to its middle, and then nothing.
+async fn halfway(answer: Response<Body>) -> Response<Body> {
+    let (parts, body) = answer.into_parts();
+    let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let half = bytes.slice(..bytes.len() / 2);
+    let frames = [Ok(Frame::data(half)), Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into())];
+    Response::from_parts(parts, StreamBody::new(futures::stream::iter(frames)).boxed_unsync())
+}
+
+async fn trickle(answer: Response<Body>, pause: Duration) -> Response<Body> {
+    let (parts, body) = answer.into_parts();
+    let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let stream = futures::stream::unfold(bytes, move |mut rest| async move {
+        tokio::time::sleep(pause).await;
+        (!rest.is_empty()).then(|| (Ok(Frame::data(rest.split_to(1))), rest))
+    });
+    Response::from_parts(parts, StreamBody::new(stream).boxed_unsync())
+}

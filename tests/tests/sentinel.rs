@@ -1,0 +1,442 @@
+//! Streaming to the Sentinel service, against a stand-in that is strict about the contract.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use resource_tracker_tests::sentinel::{BUCKET, Service, TOKEN, Trouble, gunzip};
+use resource_tracker_tests::{command, samples, stop_after, tracker};
+use serde_json::{Value as Json, json};
+
+/// A tracker that streams to the service, with its state in this directory.
+fn streaming(service: &Service, state: &Path, arguments: &[&str]) -> Command {
+    let mut command = command(tracker());
+    command.args(arguments).envs(service.environment(state));
+    command
+}
+
+fn run(service: &Service, arguments: &[&str]) -> (Output, tempfile::TempDir) {
+    let state = tempfile::tempdir().unwrap();
+    let output = streaming(service, state.path(), arguments).output().unwrap();
+    (output, state)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The runs that wait in the spool.
+fn waiting(state: &Path) -> usize {
+    std::fs::read_dir(state.join("resource-tracker/spool")).map_or(0, Iterator::count)
+}
+
+fn upload(service: &Service, state: &Path, arguments: &[&str]) -> Output {
+    streaming(service, state, &[&["upload"], arguments].concat()).output().unwrap()
+}
+
+#[test]
+fn t_str_01_without_a_token_nothing_is_connected_to() {
+    let service = Service::start();
+    let state = tempfile::tempdir().unwrap();
+    let mut command = streaming(&service, state.path(), &["-i", "50ms", "--", "sleep", "0.2"]);
+    assert!(command.env_remove("SENTINEL_API_TOKEN").output().unwrap().status.success());
+    assert!(command.env("SENTINEL_API_TOKEN", "").output().unwrap().status.success());
+    assert!(service.known().requests.is_empty());
+    assert_eq!(waiting(state.path()), 0);
+    if Command::new("strace").arg("-V").output().is_err() {
+        return eprintln!("skipped the rest: there is no strace");
+    }
+    let mut traced = resource_tracker_tests::command("strace");
+    traced
+        .args(["-f", "-qq", "-e", "trace=connect,sendto,socket"])
+        .arg(tracker())
+        .args(["-i", "50ms", "--", "sleep", "0.2"]);
+    let said = text(&traced.output().unwrap().stderr);
+    let calls: Vec<&str> = said.lines().filter(|line| line.contains("connect(") || line.contains("AF_INET")).collect();
+    assert!(calls.is_empty(), "{calls:?}");
+}
+
+#[test]
+fn t_eor_02_03_a_short_run_is_registered_and_goes_inline() {
+    let service = Service::start();
+    let arguments = [
+        "-i",
+        "50ms",
+        "--job-name",
+        "fit",
+        "--project-name",
+        "p",
+        "--team",
+        "t",
+        "--tag",
+        "a=1",
+        "--tag",
+        "b=x=y",
+        "--",
+        "sh",
+        "-c",
+        "sleep 0.3; exit 3",
+        "--token=hidden",
+    ];
+    let (output, state) = run(&service, &arguments);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    let known = service.known();
+    assert_eq!(known.complaints, [""; 0]);
+    assert_eq!(known.requests, ["POST /runs", "POST /runs/run-1/finish"], "T-EOR-02: the id is that of the answer");
+    let run = &known.runs["run-1"];
+    for (key, value) in [("job_name", "fit"), ("project_name", "p"), ("team", "t")] {
+        assert_eq!(run.facts[key], value);
+    }
+    assert_eq!(run.facts["tags"], json!({"a": "1", "b": "x=y"}));
+    let words: Vec<String> = serde_json::from_str(run.facts["command"].as_str().unwrap()).unwrap();
+    assert_eq!(words, ["sh", "-c", "sleep 0.3; exit 3", "--token=***"]);
+    assert!(run.facts["host_vcpus"].as_u64() > Some(0) && run.facts["host_hostname"].is_string(), "{}", run.facts);
+    let finish = run.finish.clone().unwrap();
+    assert_eq!(
+        (&finish["exit_code"], &finish["run_status"], &finish["data_source"]),
+        (&3.into(), &"failed".into(), &"inline".into())
+    );
+    drop(known);
+    let (rows, inline) = service.rows("run-1");
+    assert!(inline, "T-EOR-03");
+    assert_eq!(rows.len(), samples(&output.stderr).len());
+    assert_eq!(waiting(state.path()), 0, "what has arrived is gone");
+}
+
+#[test]
+fn t_str_02_03_t_eor_04_t_s3_06_a_longer_run_goes_to_the_store_in_batches() {
+    let service = Service::start();
+    let arguments = ["-i", "50ms", "--", "sleep", "2.6"];
+    let state = tempfile::tempdir().unwrap();
+    let mut command = streaming(&service, state.path(), &arguments);
+    let output = command.env("TRACKER_UPLOAD_INTERVAL", "1").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let finish = service.known().runs["run-1"].finish.clone().unwrap();
+    assert_eq!((&finish["data_source"], &finish["run_status"]), (&"s3".into(), &"finished".into()), "T-EOR-04");
+    let uris: Vec<&str> = finish["data_uris"].as_array().unwrap().iter().filter_map(Json::as_str).collect();
+    let expected: Vec<String> =
+        (0..uris.len()).map(|batch| format!("s3://{BUCKET}/some/prefix/run-1/{batch:06}.csv.gz")).collect();
+    assert!(uris.len() >= 3, "{uris:?}");
+    assert_eq!(uris, expected, "T-STR-03");
+    for uri in uris {
+        let csv = gunzip(&std::fs::read(service.object(uri)).unwrap());
+        assert!(csv.starts_with("timestamp,system_processes,") && csv.lines().count() > 1, "T-STR-02");
+    }
+    let (rows, _) = service.rows("run-1");
+    let stamps: Vec<String> = samples(&output.stderr)
+        .iter()
+        .map(|sample| {
+            let millis = sample["timestamp_ms"].as_u64().unwrap();
+            format!("{}.{:03}", millis / 1000, millis % 1000)
+        })
+        .collect();
+    assert_eq!(rows.iter().map(|row| row.split(',').next().unwrap()).collect::<Vec<_>>(), stamps);
+    assert_eq!(service.known().complaints, [""; 0]);
+}
+
+#[test]
+fn t_str_04_credentials_that_end_within_five_minutes_are_refreshed_before_they_are_used() {
+    let service = Service::start();
+    service.known().lifetime = Duration::from_secs(299);
+    let state = tempfile::tempdir().unwrap();
+    let mut command = streaming(&service, state.path(), &["-i", "100ms", "-q", "--", "sleep", "1.5"]);
+    assert!(command.env("TRACKER_UPLOAD_INTERVAL", "1").status().unwrap().success());
+    let known = service.known();
+    let first = known.requests.iter().position(|request| request.starts_with("PUT")).unwrap();
+    assert_eq!(known.requests[first - 1], "POST /runs/run-1/refresh-credentials", "{:?}", known.requests);
+    drop(known);
+    // An hour is left: there is nothing to refresh.
+    let service = Service::start();
+    let mut command = streaming(&service, state.path(), &["-i", "100ms", "-q", "--", "sleep", "1.5"]);
+    assert!(command.env("TRACKER_UPLOAD_INTERVAL", "1").status().unwrap().success());
+    let known = service.known();
+    assert_eq!(known.runs["run-1"].refreshes, 0);
+    assert!(known.requests.iter().any(|request| request.starts_with("PUT")));
+}
+
+#[test]
+fn t_s3_05_the_region_of_a_bucket_is_asked_for_once() {
+    let service = Service::start();
+    service.known().tells_region = false;
+    let state = tempfile::tempdir().unwrap();
+    let mut command = streaming(&service, state.path(), &["-i", "100ms", "-q", "--", "sleep", "2.6"]);
+    assert!(command.env("TRACKER_UPLOAD_INTERVAL", "1").status().unwrap().success());
+    let known = service.known();
+    let count = |start: &str| known.requests.iter().filter(|request| request.starts_with(start)).count();
+    assert!(count("PUT") >= 3, "{:?}", known.requests);
+    assert_eq!(count("HEAD"), 1, "{:?}", known.requests);
+}
+
+#[test]
+fn t_eor_01_sigterm_without_a_command_flushes_and_ends_with_0() {
+    let service = Service::start();
+    let state = tempfile::tempdir().unwrap();
+    let output = stop_after(500, &mut streaming(&service, state.path(), &["-i", "50ms"]));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let finish = service.known().runs["run-1"].finish.clone().unwrap();
+    assert_eq!((&finish["run_status"], &finish["exit_code"]), (&"finished".into(), &Json::Null));
+    assert_eq!(service.rows("run-1").0.len(), samples(&output.stdout).len());
+}
+
+#[test]
+fn t_cld_01_without_a_cloud_its_fields_are_null_and_nothing_is_waited_for() {
+    let output = command(tracker())
+        .args([
+            "-i",
+            "100ms",
+            "--enable",
+            "cloud",
+            "--set",
+            "sources.cloud.endpoint=http://127.0.0.1:1",
+            "--",
+            "sleep",
+            "0.5",
+        ])
+        .output()
+        .unwrap();
+    let samples = samples(&output.stderr);
+    let clouds: Vec<&Json> = samples.iter().filter_map(|sample| sample.get("cloud")).collect();
+    assert_eq!(clouds.len(), 1, "once, when it is known");
+    assert!(clouds[0].as_object().unwrap().values().all(Json::is_null), "{}", clouds[0]);
+    let hosts = samples.iter().filter(|sample| sample.get("host").is_some()).count();
+    assert_eq!(hosts, 1);
+
+    // A service that never answers holds up neither the start nor the end.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("sources.cloud.endpoint=http://{}", listener.local_addr().unwrap());
+    let start = Instant::now();
+    let status =
+        command(tracker()).args(["-q", "--enable", "cloud", "--set", &endpoint, "--", "true"]).status().unwrap();
+    assert!(status.success() && start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_suppressed_field_of_the_host_appears_nowhere() {
+    let service = Service::start();
+    let state = tempfile::tempdir().unwrap();
+    let mut command = streaming(
+        &service,
+        state.path(),
+        &["-i", "50ms", "--set", "sources.host.suppress=[\"host_name\"]", "--", "sleep", "0.2"],
+    );
+    let output = command.env("TRACKER_HOST_IP", "0").env("TRACKER_HOST_ID", "").output().unwrap();
+    let facts = service.known().runs["run-1"].facts.clone();
+    let host = samples(&output.stderr).iter().find_map(|sample| sample.get("host").cloned()).unwrap();
+    for field in ["host_ip", "host_id", "host_name", "host_hostname"] {
+        assert!(facts.get(field).is_none() && host.get(field).is_none(), "{field}: {facts} {host}");
+    }
+    assert!(host["host_vcpus"].is_u64());
+}
+
+#[test]
+fn a_refused_token_is_said_once_and_not_tried_again() {
+    let service = Service::start();
+    let state = tempfile::tempdir().unwrap();
+    let mut command = streaming(&service, state.path(), &["-i", "50ms", "-q", "--", "sleep", "0.6"]);
+    let secret = "another-token-0815";
+    let output = command.env("SENTINEL_API_TOKEN", secret).output().unwrap();
+    assert!(output.status.success());
+    let said = text(&output.stderr);
+    assert!(said.contains("refused the token"), "{said}");
+    assert_eq!(service.known().requests, ["POST /runs"]);
+    assert!(!said.contains(secret));
+    // With a good one it arrives later.
+    let sent = upload(&service, state.path(), &["--dry-run"]);
+    assert!(sent.status.success() && text(&sent.stdout).contains("1 run would be sent"), "{}", text(&sent.stdout));
+    let sent = upload(&service, state.path(), &[]);
+    assert!(sent.status.success() && text(&sent.stdout).ends_with("1 run sent\n"), "{sent:?}");
+    assert!(service.rows("run-1").0.len() >= 10);
+    assert_eq!(
+        (waiting(state.path()), text(&upload(&service, state.path(), &[]).stdout).as_str()),
+        (0, "nothing waits\n")
+    );
+}
+
+#[test]
+fn what_is_tried_again_and_what_is_not() {
+    for (trouble, requests) in [
+        (Trouble::Status(422, None), 1..=1),
+        (Trouble::Status(404, None), 1..=1),
+        (Trouble::Status(503, None), 2..=9),
+        (Trouble::Status(408, None), 2..=9),
+        (Trouble::Cut, 2..=9),
+        (Trouble::Status(429, Some(100)), 1..=2),
+    ] {
+        let service = Service::start();
+        service.trouble(&[("POST /runs", trouble)]);
+        let (output, state) = run(&service, &["-i", "50ms", "-q", "--", "sleep", "1"]);
+        assert!(output.status.success());
+        let count = service.known().requests.len();
+        assert!(requests.contains(&count), "{trouble:?}: {count}");
+        assert_eq!(waiting(state.path()), 1);
+        assert_eq!(text(&output.stderr).matches("POST /runs").count(), 1, "said once: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn the_end_is_bounded_and_does_not_change_the_exit_code() {
+    let service = Service::start();
+    service.trouble(&[("finish", Trouble::Delay(Duration::from_secs(60)))]);
+    let start = Instant::now();
+    let (output, state) =
+        run(&service, &["-q", "--set", "sinks.sentinel-s3.finish_timeout_secs=1", "--", "sh", "-c", "exit 7"]);
+    assert_eq!(output.status.code(), Some(7));
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    assert!(text(&output.stderr).contains("resource-tracker upload"), "{}", text(&output.stderr));
+    // The next run of the same user completes it.
+    service.trouble(&[]);
+    let mut next = streaming(&service, state.path(), &["-q", "--", "sleep", "2"]);
+    assert!(next.status().unwrap().success());
+    assert_eq!(waiting(state.path()), 0);
+    assert_eq!(service.known().runs["run-1"].finish.as_ref().unwrap()["exit_code"], 7);
+}
+
+#[test]
+fn a_run_that_was_killed_is_completed() {
+    let service = Service::start();
+    let state = tempfile::tempdir().unwrap();
+    let mut killed = streaming(&service, state.path(), &["-i", "20ms"]).stdout(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    killed.kill().unwrap();
+    let mut printed = String::new();
+    killed.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
+    killed.wait().unwrap();
+    let sent = upload(&service, state.path(), &[]);
+    assert!(sent.status.success(), "{sent:?}");
+    let rows = service.rows("run-1").0;
+    let complete = printed.matches('\n').count();
+    assert!(rows.len() + 1 >= complete, "{} rows of {complete}", rows.len());
+    let finish = service.known().runs["run-1"].finish.clone().unwrap();
+    assert_eq!((&finish["run_status"], &finish["exit_code"]), (&"failed".into(), &Json::Null));
+}
+
+#[test]
+fn the_token_and_the_keys_are_nowhere() {
+    let service = Service::start();
+    service.trouble(&[("PUT", Trouble::Status(500, None))]);
+    let state = tempfile::tempdir().unwrap();
+    let mut command = streaming(
+        &service,
+        state.path(),
+        &["-i", "50ms", "--set", "sinks.sentinel-s3.finish_timeout_secs=1", "--", "sleep", "2.2"],
+    );
+    let output = command.env("TRACKER_UPLOAD_INTERVAL", "1").output().unwrap();
+    let mut texts = vec![text(&output.stderr), text(&output.stdout)];
+    let mut folders = vec![state.path().to_owned()];
+    let mut files = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            use std::os::unix::fs::PermissionsExt;
+            let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+            if entry.path().is_dir() {
+                folders.push(entry.path());
+                assert!(mode == 0o700 || !entry.path().to_string_lossy().contains("spool"), "{mode:o}");
+            } else {
+                assert_eq!(mode, 0o600, "{}", entry.path().display());
+                texts.push(text(&std::fs::read(entry.path()).unwrap()));
+                files += 1;
+            }
+        }
+    }
+    assert!(files >= 3, "there is something in the spool");
+    for arguments in [&["config", "show"][..], &["components"]] {
+        texts.push(text(&streaming(&service, state.path(), arguments).output().unwrap().stdout));
+    }
+    for secret in [TOKEN, "secret/key+", "secret%2Fkey", "session//token", "session%2F%2Ftoken", "X-Amz-Signature"] {
+        assert!(texts.iter().all(|text| !text.contains(secret)), "{secret}");
+    }
+}
+
+#[test]
+fn what_cannot_work_is_said_in_one_line_and_harms_nothing_else() {
+    let good = Service::start();
+    let tell = |answer: Json| {
+        let service = Service::start();
+        service.known().answer = answer;
+        service
+    };
+    let odd_prefix = tell(json!({ "upload_uri_prefix": "https://example.com/x" }));
+    let odd_keys = tell(json!({ "upload_credentials": { "secret_key": "a\r\nb" } }));
+    let nothing = tell(json!({ "run_id": 1 }));
+    for (service, variable, value, expected) in [
+        (&good, "SENTINEL_API_URL", "no url", "\"no url\" is no URL"),
+        (&good, "SENTINEL_API_URL", "http://sentinel.example.com", "would send the token unencrypted"),
+        (&good, "SENTINEL_API_TOKEN", "a\nb", "characters that no token has"),
+        (&good, "AWS_ENDPOINT_URL_S3", "::", "AWS_ENDPOINT_URL_S3 \"::\" is no URL"),
+        (&odd_prefix, "X", "", "is no S3 URI"),
+        (&odd_keys, "X", "", "not everything has arrived"),
+        (&nothing, "X", "", "the answer is not what was expected"),
+    ] {
+        let state = tempfile::tempdir().unwrap();
+        let mut command = streaming(
+            service,
+            state.path(),
+            &["-i", "200ms", "--set", "sinks.sentinel-s3.finish_timeout_secs=1", "--", "sh", "-c", "sleep 1.3; exit 5"],
+        );
+        let output = command.env("TRACKER_UPLOAD_INTERVAL", "1").env(variable, value).output().unwrap();
+        assert_eq!(output.status.code(), Some(5), "{expected}");
+        let (said, json): (Vec<_>, Vec<_>) =
+            output.stderr.split_inclusive(|byte| *byte == b'\n').partition(|line| !line.starts_with(b"{"));
+        assert!(json.len() >= 6, "{expected}: local output is unharmed");
+        let said = said.concat();
+        assert!(text(&said).contains(expected), "{expected}: {}", text(&said));
+        assert!(said.iter().filter(|byte| **byte == b'\n').count() <= 2, "{}", text(&said));
+    }
+}
+
+#[test]
+fn a_spool_of_somebody_else_or_behind_a_link_is_refused() {
+    let service = Service::start();
+    let state = tempfile::tempdir().unwrap();
+    let (real, link) = (state.path().join("real"), state.path().join("link"));
+    std::fs::create_dir(&real).unwrap();
+    std::os::unix::fs::symlink(&real, &link).unwrap();
+    let mut command = streaming(&service, state.path(), &["-q", "-i", "50ms", "--spool-dir"]);
+    let output = command.arg(&link).args(["--", "sleep", "0.3"]).output().unwrap();
+    assert!(output.status.success() && text(&output.stderr).contains("is a link"), "{}", text(&output.stderr));
+    assert_eq!(std::fs::read_dir(&real).unwrap().count(), 0);
+    assert!(service.rows("run-1").0.len() >= 5, "rows went from memory");
+}
+
+#[test]
+fn a_full_disk_is_said_once_and_rows_go_from_memory() {
+    let service = Service::start();
+    let state = tempfile::tempdir().unwrap();
+    // What a process may write to a file at most, stands for a disk that is full.
+    let script = "trap '' XFSZ; ulimit -f 4; exec \"$0\" \"$@\"";
+    let mut command = command("sh");
+    command.args(["-c", script]).arg(tracker()).args(["-q", "-i", "5ms", "--", "sleep", "1"]);
+    let output = command.envs(service.environment(state.path())).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr).matches("takes no more rows").count(), 1, "{}", text(&output.stderr));
+    let rows = service.rows("run-1").0;
+    assert!(rows.len() > 100 && rows.is_sorted(), "{}", rows.len());
+}
+
+#[test]
+fn beyond_its_limit_the_spool_gives_up_the_oldest_batches_and_says_so() {
+    let service = Service::start();
+    service.trouble(&[("PUT", Trouble::Status(503, None))]);
+    let state = tempfile::tempdir().unwrap();
+    let arguments = [
+        "-q",
+        "-i",
+        "2ms",
+        "--spool-max",
+        "0",
+        "--set",
+        "sinks.sentinel-s3.finish_timeout_secs=1",
+        "--",
+        "sleep",
+        "2.5",
+    ];
+    let output = streaming(&service, state.path(), &arguments).env("TRACKER_UPLOAD_INTERVAL", "0.5").output().unwrap();
+    assert!(text(&output.stderr).contains("the spool is full"), "{}", text(&output.stderr));
+    service.trouble(&[]);
+    assert!(upload(&service, state.path(), &[]).status.success());
+    let finish = service.known().runs["run-1"].finish.clone().unwrap();
+    let uris = finish["data_uris"].as_array().unwrap();
+    assert!(!uris.is_empty() && uris[0] != format!("s3://{BUCKET}/some/prefix/run-1/000000.csv.gz"), "{uris:?}");
+    assert!(service.rows("run-1").0.is_sorted());
+}
