@@ -146,6 +146,26 @@ mod tests {
         }
     }
 
+    /// The signature was computed from Amazon's description of it, by another program.
+    #[test]
+    fn t_s3_04_a_signature_is_the_one_that_was_computed_elsewhere() {
+        let store = S3::new(super::super::http::agent(), None);
+        let bucket = store.bucket("bucket", "eu-central-1").unwrap();
+        let at = "2026-01-01T00:00:00Z".parse().unwrap();
+        let url = sign(&bucket, "some/prefix/run-1/000000.csv.gz", &credentials(), &at);
+        assert_eq!(url.host_str(), Some("bucket.s3.eu-central-1.amazonaws.com"));
+        assert_eq!(url.path(), "/some/prefix/run-1/000000.csv.gz");
+        let query: HashMap<_, _> = url.query_pairs().collect();
+        assert_eq!(query["X-Amz-Date"], "20260101T000000Z");
+        assert_eq!(query["X-Amz-Credential"], "AKIAIOSFODNN7EXAMPLE/20260101/eu-central-1/s3/aws4_request");
+        assert_eq!(query["X-Amz-Security-Token"], "FwoGZXIvYXdzEXAMPLE//token==");
+        assert_eq!(query["X-Amz-Signature"], "750d26c1e5178b9f8619b13861927b2ccd76068133fe8c0c95b4969aeaf404c8");
+        assert_eq!(
+            store.bucket("a.b", "eu-central-1").unwrap().base_url().as_str(),
+            "https://s3.eu-central-1.amazonaws.com/a.b/"
+        );
+    }
+
     #[test]
     fn credentials_that_cannot_be_signed_with() {
         assert!(check(&credentials()).is_ok());
