@@ -85,9 +85,10 @@ impl LeftBehind {
     }
 }
 
-/// A moment as the service takes it.
+/// A moment as the service takes it, in whole seconds.
 pub(crate) fn rfc3339(time: SystemTime) -> String {
-    Timestamp::try_from(time).map(|time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()).unwrap_or_default()
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_second(since.as_secs() as i64).map(|time| time.to_string()).unwrap_or_default()
 }
 
 /// Sends what earlier runs of this user left behind, beside the run that goes on.
