@@ -1,10 +1,8 @@
 //! HTTP as the service and the store are spoken to: time limits on every call, proxies and certificates of the system.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use ureq::http::{Method, Response};
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 use url::{Host, Url};
 
@@ -34,14 +32,8 @@ impl Failure {
 
 /// An agent that goes through the proxy of the environment and trusts the certificates of the system.
 pub(crate) fn agent() -> Agent {
-    let roots = rustls_native_certs::load_native_certs();
-    let roots: Vec<_> = roots.certs.iter().map(|root| Certificate::from_der(root).to_owned()).collect();
-    let tls = TlsConfig::builder()
-        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .root_certs(RootCerts::Specific(Arc::new(roots)))
-        .build();
     let config = Agent::config_builder()
-        .tls_config(tls)
+        .tls_config(super::tls::config())
         .http_status_as_error(false)
         .max_redirects(0)
         .timeout_connect(Some(CONNECT))

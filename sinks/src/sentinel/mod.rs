@@ -10,6 +10,7 @@ mod s3;
 mod secret;
 mod spool;
 mod store;
+mod tls;
 mod upload;
 mod worker;
 
