@@ -6,6 +6,7 @@ use std::time::Instant;
 use resource_tracker_core::metrics::CpuMetrics;
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 
+use crate::allocation::Allocation;
 use crate::keyless::keyless;
 use crate::pids::{Pids, Tasks, lock};
 use crate::procfile::{FASTEST, ProcFile, percent, rate};
@@ -23,6 +24,7 @@ impl SourceConfig for CpuConfig {
             stat: ProcFile::open(host.procfs.join("stat"))?,
             loadavg: ProcFile::open_if_present(host.procfs.join("loadavg")).map(Loadavg::new),
             processes: Pids::shared(host)?,
+            allocation: Allocation::shared(host)?,
             before: None,
             now: Stat::default(),
         })))
@@ -37,6 +39,7 @@ struct Cpu {
     stat: ProcFile,
     loadavg: Option<Loadavg>,
     processes: Arc<Mutex<Pids>>,
+    allocation: Arc<Allocation>,
     before: Option<Stat>,
     now: Stat,
 }
@@ -49,6 +52,7 @@ impl Source for Cpu {
         // Without a reading before, every delta is against itself: 0.
         let before = self.before.get_or_insert_with(|| self.now.clone());
         fill(cpu, before, &self.now, secs);
+        self.allocation.add(|used| used.machine_cpu += cpu.utilization_pct * secs);
         std::mem::swap(before, &mut self.now);
         let created = before.forks;
         // `now` holds the reading before that.
@@ -228,7 +232,7 @@ mod tests {
     }
 
     fn tick(number: u64, elapsed: u64) -> Tick {
-        Tick { number, at: Instant::now(), elapsed: Duration::from_secs(elapsed), tracked: None }
+        Tick { number, at: Instant::now(), elapsed: Duration::from_secs(elapsed), last: false, tracked: None }
     }
 
     #[test]

@@ -98,7 +98,8 @@ mod tests {
 
     fn read(source: &mut dyn Source, number: u64) -> Vec<EnergyMetrics> {
         let mut out = Sections::default();
-        let tick = Tick { number, at: Instant::now(), elapsed: Duration::from_secs(2 * number), tracked: None };
+        let tick =
+            Tick { number, at: Instant::now(), elapsed: Duration::from_secs(2 * number), last: false, tracked: None };
         source.collect(&tick, &mut out).unwrap();
         out.get::<Energy>().unwrap().0.clone()
     }

@@ -1,14 +1,14 @@
 //! The machine itself, once: names, CPUs, memory, storage.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use resource_tracker_core::metrics::HostMetrics;
-use resource_tracker_core::{
-    Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source,
-};
+use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::allocation::Allocation;
 use crate::disk::storage_bytes;
 use crate::procfile::attribute;
 use crate::scan::value_of;
@@ -24,31 +24,42 @@ pub struct HostConfig {
 #[typetag::deserialize(name = "host")]
 impl SourceConfig for HostConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
-        Ok(Some(Box::new(HostFacts { host: host.clone(), suppress: self.suppress.clone() })))
-    }
-
-    fn schedule(&self) -> Schedule {
-        Schedule { cadence: Cadence::Once, blocking: false }
+        Ok(Some(Box::new(HostFacts {
+            host: host.clone(),
+            suppress: self.suppress.clone(),
+            allocation: Allocation::shared(host)?,
+        })))
     }
 }
 
 register_source!(
-    SourceEntry::new::<HostConfig>("host", "Names, CPUs, memory and storage of the machine").on_by_default().order(4)
+    SourceEntry::new::<HostConfig>("host", "Names, CPUs, memory and storage of the machine").on_by_default().order(95)
 );
 
 struct HostFacts {
     host: Host,
     suppress: Vec<String>,
+    allocation: Arc<Allocation>,
 }
 
 impl Source for HostFacts {
-    fn collect(&mut self, _: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        let facts = read(&self.host);
-        *out.section::<HostMetrics>() = suppress(facts, |field| {
+    fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        self.allocation.pass(tick.elapsed);
+        if tick.number != 1 && !tick.last {
+            return Ok(());
+        }
+        let mut facts = if tick.number == 1 { read(&self.host) } else { HostMetrics::default() };
+        if tick.last {
+            facts.host_allocation = self.allocation.verdict();
+        }
+        let facts = suppress(facts, |field| {
             let variable = std::env::var(format!("TRACKER_{}", field.to_uppercase()));
             self.suppress.iter().any(|name| name == field)
                 || variable.is_ok_and(|value| matches!(value.trim(), "" | "0"))
         });
+        if facts != HostMetrics::default() {
+            *out.section::<HostMetrics>() = facts;
+        }
         Ok(())
     }
 }
@@ -62,6 +73,7 @@ fn read(host: &Host) -> HostMetrics {
         host_id: id(&host.sysfs, Path::new("/etc/machine-id")),
         host_name: attribute(&host.procfs.join("sys/kernel/hostname")),
         host_ip: ipv4(),
+        host_allocation: None,
         host_vcpus: u32::try_from(cpus.count()).ok().filter(|count| *count > 0),
         host_cpu_model: model.map(|(_, model)| model.trim().to_owned()).filter(|model| !model.is_empty()),
         host_memory_mib: value_of(&procfs("meminfo"), "MemTotal").map(|kib| kib / 1024),
@@ -90,7 +102,7 @@ fn suppress(mut facts: HostMetrics, is_suppressed: impl Fn(&str) -> bool) -> Hos
     macro_rules! clear {
         ($($field:ident)*) => { $(if is_suppressed(stringify!($field)) { facts.$field = None; })* };
     }
-    clear!(host_id host_name host_ip host_vcpus host_cpu_model host_memory_mib host_gpu_model host_gpu_count);
+    clear!(host_id host_name host_ip host_allocation host_vcpus host_cpu_model host_memory_mib host_gpu_model host_gpu_count);
     clear!(host_gpu_vram_mib host_storage_gb);
     facts
 }

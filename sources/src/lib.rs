@@ -1,6 +1,7 @@
 //! The built-in sources. Linking this crate registers them; one file holds one source: its configuration, its state,
 //! its parsing and its tests.
 
+mod allocation;
 pub mod cgroup;
 mod cloud;
 mod cpu;

@@ -194,7 +194,7 @@ br-1:2:      10       1    0    0    0     0          0         0       20      
 ";
 
     fn tick(elapsed: u64) -> Tick {
-        Tick { number: 1, at: Instant::now(), elapsed: Duration::from_secs(elapsed), tracked: None }
+        Tick { number: 1, at: Instant::now(), elapsed: Duration::from_secs(elapsed), last: false, tracked: None }
     }
 
     #[test]

@@ -202,8 +202,13 @@ mod tests {
         let mut perf = Perf { procfs: "/proc".into(), counters: None };
         let mut read = |number| {
             let mut out = Sections::default();
-            let tick =
-                Tick { number, at: Instant::now(), elapsed: Duration::from_secs(1), tracked: Some(tracked.clone()) };
+            let tick = Tick {
+                number,
+                at: Instant::now(),
+                elapsed: Duration::from_secs(1),
+                last: false,
+                tracked: Some(tracked.clone()),
+            };
             perf.collect(&tick, &mut out).unwrap();
             out.get::<PerfMetrics>().unwrap().clone()
         };

@@ -56,8 +56,13 @@ fn a_warm_tick_allocates_nothing() {
         .filter_map(|(name, config)| Some((name, config.build(&host).unwrap()?, Sections::default(), 0)))
         .collect();
     for number in 0..100 {
-        let tick =
-            Tick { number, at: Instant::now(), elapsed: Duration::from_millis(10), tracked: Some(tracked.clone()) };
+        let tick = Tick {
+            number,
+            at: Instant::now(),
+            elapsed: Duration::from_millis(10),
+            last: false,
+            tracked: Some(tracked.clone()),
+        };
         for (_, source, sections, count) in &mut sources {
             let before = COUNT.get();
             source.collect(&tick, sections).unwrap();

@@ -4,7 +4,7 @@ use serde::Serialize;
 use crate::sample::Section;
 use crate::unit::{Gauge, Info};
 
-/// The machine itself: `host`. It is in the first sample only; a field that the user suppresses is left out.
+/// The machine itself: `host`. It is in the first sample, but for `host_allocation`; a field that the user suppresses is left out.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct HostMetrics {
     /// Identifier of the machine. On AWS the instance's id, `/sys/class/dmi/id/board_asset_tag`; elsewhere
@@ -20,6 +20,11 @@ pub struct HostMetrics {
     #[schemars(transform = Info)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_ip: Option<String>,
+    /// Whether the job has the machine for itself, by its share of what the machine used over the run. It is in the last
+    /// sample only.
+    #[schemars(transform = Info)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_allocation: Option<HostAllocation>,
     /// Logical CPUs. `processor` lines of `/proc/cpuinfo`
     #[schemars(transform = Gauge("CPUs"))]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,6 +54,16 @@ pub struct HostMetrics {
     #[schemars(transform = Gauge("GB"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_storage_gb: Option<f64>,
+}
+
+/// Whether others use the machine beside the job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum HostAllocation {
+    /// What the machine used is what the job used, but for what a system needs.
+    Dedicated,
+    /// Others used a part of it.
+    Shared,
 }
 
 impl Section for HostMetrics {

@@ -24,7 +24,7 @@ pub use cpu::CpuMetrics;
 pub use disk::{DiskMetrics, DiskMountMetrics, DiskType, Disks};
 pub use energy::{Energy, EnergyMetrics};
 pub use gpu::{GpuMetrics, Gpus};
-pub use host::HostMetrics;
+pub use host::{HostAllocation, HostMetrics};
 pub use memory::MemoryMetrics;
 pub use network::{NetworkMetrics, Networks};
 pub use perf::PerfMetrics;

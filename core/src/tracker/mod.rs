@@ -178,11 +178,11 @@ impl Sampler {
             match inbox.recv_timeout(clock.until_next(Instant::now())) {
                 Err(RecvTimeoutError::Timeout) => {
                     let now = Instant::now();
-                    self.sample(now);
+                    self.sample(now, false);
                     clock.advance(now);
                 }
                 Ok(Order::LastSample(done)) => {
-                    self.sample(Instant::now());
+                    self.sample(Instant::now(), true);
                     // Nobody waits any more when the limit has passed.
                     let _ = done.send(());
                     return;
@@ -192,26 +192,26 @@ impl Sampler {
         }
     }
 
-    fn tick(&self, at: Instant) -> Tick {
+    fn tick(&self, at: Instant, last: bool) -> Tick {
         let spawned = !self.run.command.is_empty();
         let tracked = self.run.pid.map(|pid| {
             let cgroup = self.cgroup.as_ref().map(Arc::clone);
             Tracked { pid, spawned, reaped: self.ledger.reaped(), cgroup }
         });
-        Tick { number: self.number, at, elapsed: Duration::ZERO, tracked }
+        Tick { number: self.number, at, elapsed: Duration::ZERO, last, tracked }
     }
 
     fn baseline(&mut self, at: Instant) {
-        let tick = self.tick(at);
+        let tick = self.tick(at, false);
         self.previous = at;
         for feed in &mut self.feeds {
             feed.read(&tick);
         }
     }
 
-    fn sample(&mut self, at: Instant) {
+    fn sample(&mut self, at: Instant, last: bool) {
         self.number += 1;
-        let tick = self.tick(at);
+        let tick = self.tick(at, last);
         let (feeds, defaults, run) = (&mut self.feeds, &self.defaults, &self.run);
         let elapsed = at.saturating_duration_since(self.previous);
         let (sample, ()) = self.pool.fill(|sample| {

@@ -49,7 +49,7 @@ impl SourceConfig for CloudConfig {
     }
 }
 
-register_source!(SourceEntry::new::<CloudConfig>("cloud", "Cloud that the machine is rented from").order(5));
+register_source!(SourceEntry::new::<CloudConfig>("cloud", "Cloud that the machine is rented from").order(96));
 
 struct Cloud {
     endpoint: Option<String>,

@@ -11,6 +11,8 @@ mod stat;
 mod status;
 mod tree;
 
+use std::sync::Arc;
+
 use resource_tracker_core::metrics::{ProcessAccounting, ProcessMetrics};
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 use schemars::JsonSchema;
@@ -22,6 +24,7 @@ use member::Member;
 use pss::PssReader;
 use tree::Tree;
 
+use crate::allocation::Allocation;
 use crate::procfile::{attribute, mib};
 
 /// CPU time, memory, storage and context switches of the process tree that is tracked.
@@ -48,6 +51,7 @@ impl SourceConfig for ProcessConfig {
             account: Account::new(),
             group: None,
             pss: PssReader::new(host, self.pss_budget_pct / 100.0),
+            allocation: Allocation::shared(host)?,
             peak_rss: 0,
             cpus: attribute(&host.sysfs.join("devices/system/cpu/present")).and_then(|list| cpus_in(&list)),
         })))
@@ -67,6 +71,7 @@ struct Process {
     pss: PssReader,
     /// CPUs that there are, or can be while it runs.
     cpus: Option<u64>,
+    allocation: Arc<Allocation>,
     /// The most memory that the tree or one process of it had resident, in bytes.
     peak_rss: u64,
 }
@@ -103,6 +108,11 @@ impl Source for Process {
             counted => counted,
         });
         metrics.process_rss_mib = Some(mib(rss));
+        let (secs, cores) = (tick.elapsed.as_secs_f64(), metrics.process_cores_used.unwrap_or_default());
+        self.allocation.add(|used| {
+            *used.job_cpu.get_or_insert_default() += cores * secs;
+            *used.job_memory.get_or_insert_default() += mib(rss) * secs;
+        });
         metrics.process_peak_rss_mib = Some(mib(self.peak_rss));
         metrics.process_voluntary_context_switches = Some(found.switches.voluntary);
         metrics.process_involuntary_context_switches = Some(found.switches.involuntary);
