@@ -16,6 +16,7 @@ mod run;
 mod settings;
 mod signals;
 mod standalone;
+mod surroundings;
 mod wrapper;
 
 use std::ffi::{OsString, c_char, c_int};

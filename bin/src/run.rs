@@ -1,12 +1,14 @@
 //! One run: what is configured becomes a tracker, around a command or alone.
 
+use std::path::Path;
+
 use anyhow::Context;
 use resource_tracker_core::{Host, Run, Tracker};
 
 use crate::cli::Cli;
 use crate::inherited::Inherited;
 use crate::settings::{JobTable, TrackerTable, settings};
-use crate::{standalone, wrapper};
+use crate::{standalone, surroundings, wrapper};
 
 /// Runs to the end and returns the exit code.
 ///
@@ -15,7 +17,11 @@ use crate::{standalone, wrapper};
 pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<i32> {
     let settings = settings(cli)?;
     let table: TrackerTable = settings.extract("tracker")?;
-    let job: JobTable = settings.extract("job")?;
+    let mut job: JobTable = settings.extract("job")?;
+    if table.detect {
+        let variable = |name: &str| std::env::var(name).ok();
+        surroundings::complete(&mut job.labels, &cli.command, variable, Path::new("/"));
+    }
     let wraps = !cli.command.is_empty();
     let run = Run {
         program: crate::PROGRAM,

@@ -63,6 +63,9 @@ pub(crate) struct TrackerTable {
     /// Make no cgroup for the command.
     #[serde(deserialize_with = "switch")]
     pub(crate) no_cgroup: bool,
+    /// Complete the labels of the run by what the batch system, the workflow or the container tells.
+    #[serde(deserialize_with = "switch")]
+    pub(crate) detect: bool,
     /// Where procfs is mounted.
     pub(crate) procfs: PathBuf,
     /// Where sysfs is mounted.
@@ -79,6 +82,7 @@ impl Default for TrackerTable {
             csv_columns: None,
             no_subreaper: false,
             no_cgroup: false,
+            detect: true,
             procfs: "/proc".into(),
             sysfs: "/sys".into(),
         }

@@ -48,7 +48,11 @@ fn build(directory: &Path, package: &str) -> PathBuf {
 /// A command with none of the tracker's variables in its environment, and nothing on its standard input.
 pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
-    let is_ours = |name: &str| ["TRACKER_", "SENTINEL_", "AWS_"].iter().any(|start| name.starts_with(start));
+    let is_ours = |name: &str| {
+        ["TRACKER_", "SENTINEL_", "AWS_", "SLURM_", "GITHUB_", "CI_", "GITLAB_"]
+            .iter()
+            .any(|start| name.starts_with(start))
+    };
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours(&name.to_string_lossy())) {
         command.env_remove(name);
     }
