@@ -199,8 +199,10 @@ fn t_cld_01_without_a_cloud_its_fields_are_null_and_nothing_is_waited_for() {
     let clouds: Vec<&Json> = samples.iter().filter_map(|sample| sample.get("cloud")).collect();
     assert_eq!(clouds.len(), 1, "once, when it is known");
     assert!(clouds[0].as_object().unwrap().values().all(Json::is_null), "{}", clouds[0]);
-    let hosts = samples.iter().filter(|sample| sample.get("host").is_some()).count();
-    assert_eq!(hosts, 1);
+    let hosts: Vec<&Json> = samples.iter().filter_map(|sample| sample.get("host")).collect();
+    assert_eq!(hosts.iter().filter(|host| host["host_vcpus"].is_u64()).count(), 1);
+    let last = samples.last().unwrap();
+    assert!(["dedicated", "shared"].contains(&last["host"]["host_allocation"].as_str().unwrap()), "{last}");
 
     // A service that never answers holds up neither the start nor the end.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -439,4 +441,44 @@ fn beyond_its_limit_the_spool_gives_up_the_oldest_batches_and_says_so() {
     let uris = finish["data_uris"].as_array().unwrap();
     assert!(!uris.is_empty() && uris[0] != format!("s3://{BUCKET}/some/prefix/run-1/000000.csv.gz"), "{uris:?}");
     assert!(service.rows("run-1").0.is_sorted());
+}
+
+#[test]
+fn tls_with_the_certificates_of_the_system_and_no_others() {
+    let service = Service::start_tls();
+    let state = tempfile::tempdir().unwrap();
+    let arguments = ["-i", "50ms", "-q", "--", "sh", "-c", "sleep 1.4; exit 5"];
+    let mut known = streaming(&service, state.path(), &arguments);
+    known.env("SSL_CERT_FILE", service.certificate.as_ref().unwrap()).env("TRACKER_UPLOAD_INTERVAL", "1");
+    let output = known.output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(5), ""));
+    assert!(service.rows("run-1").0.len() >= 20);
+    assert!(service.known().requests.iter().any(|request| request.starts_with("PUT")));
+
+    let output = streaming(&service, state.path(), &arguments).output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(5) && said.contains("certificate"), "{said}");
+    assert_eq!(service.known().runs.len(), 1);
+}
+
+#[test]
+fn what_the_surroundings_tell_is_sent_unless_it_is_turned_off() {
+    let service = Service::start();
+    let state = tempfile::tempdir().unwrap();
+    let variables = [("SLURM_JOB_ID", "77"), ("SLURM_JOB_NAME", "fit"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2")];
+    let arguments = ["-q", "--team", "t", "--tag", "mpi_rank=mine", "--", "sh", "-c", "exit 0", "x.py"];
+    streaming(&service, state.path(), &arguments).envs(variables).status().unwrap();
+    let arguments = [&["--set", "tracker.detect=false"], &arguments[..]].concat();
+    streaming(&service, state.path(), &arguments).envs(variables).status().unwrap();
+    let known = service.known();
+    assert_eq!(known.complaints, [""; 0]);
+    let facts = &known.runs["run-1"].facts;
+    for (key, value) in
+        [("executor", "slurm"), ("external_run_id", "77"), ("job_name", "fit"), ("team", "t"), ("language", "python")]
+    {
+        assert_eq!(facts[key], value, "{facts}");
+    }
+    assert_eq!(facts["tags"], json!({ "mpi_rank": "mine", "mpi_size": "2" }));
+    let facts = &known.runs["run-2"].facts;
+    assert!(facts.get("executor").is_none() && facts.get("language").is_none() && facts["team"] == "t", "{facts}");
 }

@@ -254,9 +254,9 @@ impl Sink for Sentinel {
         let status = if is_good { "finished" } else { "failed" };
         let end = End { exit_code: outcome.exit_code, status: status.into(), at: rfc3339(SystemTime::now()) };
         let batch = std::mem::replace(&mut at_work.batch, Batch::new(u32::MAX));
-        at_work.order(Order::End(end, batch));
-        let Way::Worker { done, .. } = &at_work.way else { return Ok(()) };
         let limit = self.config.finish_timeout_secs.0;
+        at_work.order(Order::End(end, batch, Instant::now() + limit));
+        let Way::Worker { done, .. } = &at_work.way else { return Ok(()) };
         let arrived = done.recv_timeout(limit);
         if arrived != Ok(true) {
             let rest = match &at_work.directory {
@@ -285,7 +285,7 @@ impl Sentinel {
             connect,
             reached: false,
             stopped: false,
-            ending: false,
+            ending: None,
         };
         let thread = std::thread::Builder::new().name("sentinel".into());
         thread.spawn(move || worker.work()).context("no thread for the upload")?;
@@ -301,7 +301,7 @@ impl AtWork {
             Way::Spool(store) => {
                 match order {
                     Order::Facts(facts, _) => store.state.facts.extend(facts),
-                    Order::End(end, _) => store.state.end = Some(end),
+                    Order::End(end, ..) => store.state.end = Some(end),
                     Order::Closed(_) => return,
                 }
                 if let Err(error) = store.save() {

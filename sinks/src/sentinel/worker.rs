@@ -23,7 +23,8 @@ pub(crate) enum Order {
     /// More to register the run with; true when nothing further is to be waited for.
     Facts(Map<String, Value>, bool),
     Closed(Batch),
-    End(End, Batch),
+    /// The run has ended; until that moment somebody waits for what has not arrived.
+    End(End, Batch, Instant),
 }
 
 pub(crate) struct Worker {
@@ -37,12 +38,13 @@ pub(crate) struct Worker {
     pub(crate) connect: left_behind::Connect,
     pub(crate) reached: bool,
     pub(crate) stopped: bool,
-    pub(crate) ending: bool,
+    /// The run has ended, and this is how long somebody waits.
+    pub(crate) ending: Option<Instant>,
 }
 
 impl Worker {
     pub(crate) fn work(mut self) {
-        loop {
+        while !self.is_hopeless() {
             match self.next_order() {
                 Ok(Some(order)) => self.take(order),
                 Ok(None) => (),
@@ -50,26 +52,30 @@ impl Worker {
                 Err(()) => return,
             }
             let now = Instant::now();
-            if self.stopped || self.backoff.pause(now).is_some() || (now < self.register_at && !self.ending) {
-                if self.stopped && self.ending {
-                    break;
-                }
+            let is_early = now < self.register_at && self.ending.is_none();
+            if self.stopped || is_early || self.backoff.pause(now).is_some() {
                 continue;
             }
             match self.advance() {
-                Ok(()) if self.ending => {
+                Ok(()) => {
                     self.worked();
-                    let _ = self.done.send(true);
-                    return;
+                    if self.ending.is_some() {
+                        let _ = self.done.send(true);
+                        return;
+                    }
                 }
-                Ok(()) => self.worked(),
                 Err(failure) => self.failed(&failure),
-            }
-            if self.ending && (self.stopped || (!self.reached && self.backoff.failures() >= LAST_ATTEMPTS)) {
-                break;
             }
         }
         let _ = self.done.send(false);
+    }
+
+    /// Whether the run has ended and there is no use in waiting for what has not arrived.
+    fn is_hopeless(&self) -> bool {
+        let Some(until) = self.ending else { return false };
+        let now = Instant::now();
+        let is_late = self.backoff.pause(now).is_some_and(|pause| now + pause > until);
+        self.stopped || is_late || (!self.reached && self.backoff.failures() >= LAST_ATTEMPTS)
     }
 
     /// Waits for something to do. `None`: time has come to try (again).
@@ -80,9 +86,8 @@ impl Worker {
         let is_idle = self.upload.is_registered() && self.upload.store.state.next >= self.upload.store.closed;
         let wait = match pause {
             _ if self.stopped => None,
-            Some(pause) if self.ending => Some(pause),
             Some(pause) => Some(pause),
-            None if is_idle && !self.ending => None,
+            None if is_idle && self.ending.is_none() => None,
             None => Some(Duration::ZERO),
         };
         match wait {
@@ -90,7 +95,7 @@ impl Worker {
             Some(wait) => match self.inbox.recv_timeout(wait) {
                 Ok(order) => Ok(Some(order)),
                 Err(RecvTimeoutError::Timeout) => Ok(None),
-                Err(RecvTimeoutError::Disconnected) if self.ending => {
+                Err(RecvTimeoutError::Disconnected) if self.ending.is_some() => {
                     std::thread::sleep(wait);
                     Ok(None)
                 }
@@ -116,13 +121,13 @@ impl Worker {
                 }
                 self.keep_within_limit();
             }
-            Order::End(end, batch) => {
+            Order::End(end, batch, until) => {
                 if batch.size > 0 {
                     self.close(batch);
                 }
                 self.upload.store.state.end = Some(end);
                 let _ = self.upload.store.save();
-                self.ending = true;
+                self.ending = Some(until);
                 self.backoff.restart(Duration::from_millis(250));
             }
         }
@@ -155,7 +160,7 @@ impl Worker {
         if !was_registered && let Some((spool, _)) = &self.spool {
             left_behind::send_in_background(spool.clone(), self.connect.clone());
         }
-        if self.ending {
+        if self.ending.is_some() {
             return self.upload.finish();
         }
         while self.upload.send_batch()? {}

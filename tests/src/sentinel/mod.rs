@@ -17,6 +17,8 @@ use hyper_util::rt::TokioIo;
 use s3s::service::S3Service;
 use serde_json::Value as Json;
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::{self, pki_types::PrivateKeyDer};
 
 pub const TOKEN: &str = "sentinel-test-token-4711";
 pub const BUCKET: &str = "sentinel-bucket";
@@ -73,6 +75,8 @@ pub(crate) struct Keys {
 /// A service at work, until it is dropped.
 pub struct Service {
     pub url: String,
+    /// The certificate that it shows, in a file, when it is spoken to over TLS.
+    pub certificate: Option<PathBuf>,
     known: Arc<Mutex<Known>>,
     objects: tempfile::TempDir,
     _runtime: tokio::runtime::Runtime,
@@ -80,6 +84,15 @@ pub struct Service {
 
 impl Service {
     pub fn start() -> Self {
+        Self::begin(false)
+    }
+
+    /// As `start`, over TLS, with a certificate that nobody knows.
+    pub fn start_tls() -> Self {
+        Self::begin(true)
+    }
+
+    fn begin(encrypted: bool) -> Self {
         let objects = tempfile::tempdir().expect("there is room");
         std::fs::create_dir(objects.path().join(BUCKET)).expect("there is room");
         let known = Known { lifetime: Duration::from_secs(3600), tells_region: true, ..Known::default() };
@@ -88,9 +101,14 @@ impl Service {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.expect("the runtime starts");
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a port is free");
-        let url = format!("http://{}", listener.local_addr().expect("it has an address"));
-        runtime.spawn(serve(listener, Arc::clone(&known), store));
-        Self { url, known, objects, _runtime: runtime }
+        let port = listener.local_addr().expect("it has an address").port();
+        let (url, tls) = match encrypted {
+            true => (format!("https://localhost:{port}"), Some(tls(&objects.path().join("certificate.pem")))),
+            false => (format!("http://127.0.0.1:{port}"), None),
+        };
+        let certificate = encrypted.then(|| objects.path().join("certificate.pem"));
+        runtime.spawn(serve(listener, tls, Arc::clone(&known), store));
+        Self { url, certificate, known, objects, _runtime: runtime }
     }
 
     pub fn known(&self) -> MutexGuard<'_, Known> {
@@ -150,14 +168,33 @@ pub(crate) fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
 
 type Body = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
-async fn serve(listener: TcpListener, known: Arc<Mutex<Known>>, store: S3Service) {
+async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, known: Arc<Mutex<Known>>, store: S3Service) {
     while let Ok((stream, _)) = listener.accept().await {
-        let (known, store) = (Arc::clone(&known), store.clone());
+        let (tls, known, store) = (tls.clone(), Arc::clone(&known), store.clone());
         tokio::spawn(async move {
             let answer = service_fn(|request| answer(request, Arc::clone(&known), store.clone()));
-            let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
+            let http = hyper::server::conn::http1::Builder::new();
+            match tls {
+                None => drop(http.serve_connection(TokioIo::new(stream), answer).await),
+                Some(tls) => {
+                    if let Ok(stream) = tls.accept(stream).await {
+                        let _ = http.serve_connection(TokioIo::new(stream), answer).await;
+                    }
+                }
+            }
         });
     }
+}
+
+/// Makes a certificate for this machine, and writes it to a file.
+fn tls(file: &std::path::Path) -> TlsAcceptor {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    std::fs::write(file, made.cert.pem()).expect("there is room");
+    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.expect("a version").with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key);
+    Arc::new(config.expect("the key fits")).into()
 }
 
 async fn answer(
