@@ -11,6 +11,7 @@ mod floor;
 mod jobs;
 mod launch;
 mod size;
+mod stream;
 mod syscalls;
 mod table;
 mod ticks;
@@ -33,12 +34,13 @@ fn main() -> anyhow::Result<()> {
         _ => (),
     }
     type Print = fn() -> anyhow::Result<()>;
-    let tables: [(&str, Print); 6] = [
+    let tables: [(&str, Print); 7] = [
         ("cost", cost::print),
         ("syscalls", syscalls::print),
         ("ticks", ticks::print),
         ("accuracy", accuracy::print),
         ("size", size::print),
+        ("stream", stream::print),
         ("compare", compare::print),
     ];
     if let Some(unknown) = arguments.iter().find(|name| !tables.iter().any(|(table, _)| table == name)) {

@@ -14,7 +14,7 @@ const RUNS: usize = 50;
 pub(crate) fn print() -> anyhow::Result<()> {
     table::head("Size", ["what", "is"]);
     table::row(["binary".into(), format!("{:.2} MB", fs::metadata(tracker())?.len() as f64 / 1e6)]);
-    let (minute, later) = resident()?;
+    let (minute, later) = over_time()?;
     table::row(["resident memory after a minute".into(), format!("{minute} KiB")]);
     table::row(["resident memory after 100,000 samples".into(), format!("{later} KiB")]);
     table::note("Memory is `VmRSS` of a tracker of the whole machine, at 1 ms.");
@@ -22,18 +22,20 @@ pub(crate) fn print() -> anyhow::Result<()> {
 }
 
 /// After a minute, and after 100,000 ticks of a millisecond.
-fn resident() -> anyhow::Result<(u64, u64)> {
+fn over_time() -> anyhow::Result<(u64, u64)> {
     let mut command = Command::new(tracker());
     let tracker = Running::start(command.args(["-i", "0.001", "-o", "/dev/null"]).stderr(Stdio::null()))?;
-    let resident = || {
-        let status = fs::read_to_string(format!("/proc/{}/status", tracker.pid()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
-        anyhow::Ok(line.trim().trim_end_matches(" kB").parse::<u64>()?)
-    };
     std::thread::sleep(Duration::from_secs(60));
-    let minute = resident()?;
+    let minute = resident(&tracker)?;
     std::thread::sleep(Duration::from_secs(41));
-    Ok((minute, resident()?))
+    Ok((minute, resident(&tracker)?))
+}
+
+/// `VmRSS`, in KiB.
+pub(crate) fn resident(tracker: &Running) -> anyhow::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", tracker.pid()))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 
 /// How much later a command begins, and how much longer all takes, than without the tracker.
@@ -64,9 +66,13 @@ fn start() -> anyhow::Result<()> {
 }
 
 /// Milliseconds until the command looks at the clock, and until it has ended.
-fn time(command: &Command) -> anyhow::Result<(f64, f64)> {
+pub(crate) fn time(command: &Command) -> anyhow::Result<(f64, f64)> {
     let mut again = Command::new(command.get_program());
-    again.args(command.get_args()).stdin(Stdio::null()).stderr(Stdio::null());
+    again
+        .args(command.get_args())
+        .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .stdin(Stdio::null())
+        .stderr(Stdio::null());
     let (start, began) = (Instant::now(), now());
     let output = again.output()?;
     let all = start.elapsed();

@@ -8,7 +8,7 @@ use url::{Host, Url};
 
 /// A whole request and its answer.
 const CALL: Duration = Duration::from_secs(30);
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT: Duration = Duration::from_secs(5);
 /// Longer answers are none of this service.
 const LONGEST_ANSWER: u64 = 1 << 20;
 

@@ -14,8 +14,10 @@ use super::upload::Upload;
 
 /// How long registration waits for what is found out about host and cloud.
 pub(crate) const FACTS: Duration = Duration::from_secs(3);
-/// A service that was never reached is not waited for longer than this many attempts when the run ends.
+/// A service that was never reached is not waited for longer than this when the run ends: so many attempts, or the
+/// first one that takes so long.
 const LAST_ATTEMPTS: u32 = 3;
+const LAST_WAIT: Duration = Duration::from_secs(5);
 /// From this failed upload in a row on, the user is told.
 const TELL_UPLOADS: u32 = 3;
 
@@ -38,8 +40,8 @@ pub(crate) struct Worker {
     pub(crate) connect: left_behind::Connect,
     pub(crate) reached: bool,
     pub(crate) stopped: bool,
-    /// The run has ended, and this is how long somebody waits.
-    pub(crate) ending: Option<Instant>,
+    /// When the run has ended, and how long somebody waits.
+    pub(crate) ending: Option<(Instant, Instant)>,
 }
 
 impl Worker {
@@ -72,10 +74,11 @@ impl Worker {
 
     /// Whether the run has ended and there is no use in waiting for what has not arrived.
     fn is_hopeless(&self) -> bool {
-        let Some(until) = self.ending else { return false };
+        let Some((since, until)) = self.ending else { return false };
         let now = Instant::now();
         let is_late = self.backoff.pause(now).is_some_and(|pause| now + pause > until);
-        self.stopped || is_late || (!self.reached && self.backoff.failures() >= LAST_ATTEMPTS)
+        let attempts = if now - since >= LAST_WAIT { 1 } else { LAST_ATTEMPTS };
+        self.stopped || is_late || (!self.reached && self.backoff.failures() >= attempts)
     }
 
     /// Waits for something to do. `None`: time has come to try (again).
@@ -127,7 +130,7 @@ impl Worker {
                 }
                 self.upload.store.state.end = Some(end);
                 let _ = self.upload.store.save();
-                self.ending = Some(until);
+                self.ending = Some((Instant::now(), until));
                 self.backoff.restart(Duration::from_millis(250));
             }
         }
