@@ -39,4 +39,5 @@ pub use tracker::Tracker;
 #[doc(hidden)]
 pub mod reexport {
     pub use inventory;
+    pub use serde_json::Value as Json;
 }

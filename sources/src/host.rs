@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use resource_tracker_core::metrics::HostMetrics;
-use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
+use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source, through_json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -15,11 +15,13 @@ use crate::scan::value_of;
 
 /// Names, CPUs, memory and storage of the machine.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, remote = "Self")]
 pub struct HostConfig {
     /// Fields to leave out everywhere, such as host_ip; setting TRACKER_HOST_IP to 0 or to nothing does the same.
     pub suppress: Vec<String>,
 }
+
+through_json!(HostConfig);
 
 #[typetag::deserialize(name = "host")]
 impl SourceConfig for HostConfig {

@@ -5,6 +5,7 @@ mod components;
 mod error;
 mod file;
 mod interval;
+mod through_json;
 mod toml;
 
 use std::ffi::OsString;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use resource_tracker_core::{Outcome, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink};
+use resource_tracker_core::{Outcome, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink, through_json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ const MEMBER_TIME: Duration = Duration::from_secs(10);
 
 /// Samples in a file.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, remote = "Self")]
 pub struct FileConfig {
     /// The file. Its directory must exist.
     pub path: PathBuf,
@@ -94,6 +94,8 @@ impl FileConfig {
 fn has_suffix(path: &Path, suffix: &str) -> bool {
     path.extension().is_some_and(|extension| extension == suffix)
 }
+
+through_json!(FileConfig);
 
 #[typetag::deserialize(name = "file")]
 impl SinkConfig for FileConfig {

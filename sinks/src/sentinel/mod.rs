@@ -21,7 +21,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use resource_tracker_core::config::Interval;
-use resource_tracker_core::{Outcome, Run, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink};
+use resource_tracker_core::{
+    Outcome, Run, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink, through_json,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
@@ -44,7 +46,7 @@ const LARGEST_BATCH: usize = 8 << 20;
 
 /// The Sentinel service, by way of S3.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, remote = "Self")]
 pub struct SentinelConfig {
     /// Base address of the service.
     pub api_url: String,
@@ -78,6 +80,8 @@ impl Default for SentinelConfig {
         }
     }
 }
+
+through_json!(SentinelConfig);
 
 #[typetag::deserialize(name = "sentinel-s3")]
 impl SinkConfig for SentinelConfig {

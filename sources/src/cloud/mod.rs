@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use resource_tracker_core::metrics::CloudMetrics;
 use resource_tracker_core::{
-    Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source,
+    Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source, through_json,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,11 +32,13 @@ const LIMIT: Duration = Duration::from_secs(2);
 
 /// Vendor, account, region, zone and instance type, where the machine is rented from a cloud.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, remote = "Self")]
 pub struct CloudConfig {
     /// Base address that stands in for the metadata services of all providers.
     pub endpoint: Option<String>,
 }
+
+through_json!(CloudConfig);
 
 #[typetag::deserialize(name = "cloud")]
 impl SourceConfig for CloudConfig {

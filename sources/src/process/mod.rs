@@ -14,7 +14,7 @@ mod tree;
 use std::sync::Arc;
 
 use resource_tracker_core::metrics::{ProcessAccounting, ProcessMetrics};
-use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
+use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source, through_json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,7 @@ use crate::procfile::{attribute, mib};
 
 /// CPU time, memory, storage and context switches of the process tree that is tracked.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, remote = "Self")]
 pub struct ProcessConfig {
     /// The most time that reading PSS may take, in percent of the run; 0 turns PSS off. Reading it holds a lock of
     /// the job for a time that grows with its memory.
@@ -42,6 +42,8 @@ impl Default for ProcessConfig {
         Self { pss_budget_pct: 0.2 }
     }
 }
+
+through_json!(ProcessConfig);
 
 #[typetag::deserialize(name = "process")]
 impl SourceConfig for ProcessConfig {
