@@ -18,7 +18,38 @@ use crate::scan::value_of;
 #[serde(default, remote = "Self")]
 pub struct HostConfig {
     /// Fields to leave out everywhere, such as host_ip; setting TRACKER_HOST_IP to 0 or to nothing does the same.
-    pub suppress: Vec<String>,
+    pub suppress: Vec<HostField>,
+}
+
+/// Defines the fields that can be left out, and how.
+macro_rules! fields {
+    ($($variant:ident $field:ident,)*) => {
+        /// A field of the section `host`.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+        #[serde(rename_all = "snake_case")]
+        #[allow(missing_docs, reason = "they are those of the section")]
+        pub enum HostField {
+            $($variant,)*
+        }
+
+        fn suppress(facts: &mut HostMetrics, is_suppressed: impl Fn(HostField, &str) -> bool) {
+            $(if is_suppressed(HostField::$variant, stringify!($field)) { facts.$field = None; })*
+        }
+    };
+}
+
+fields! {
+    HostId host_id,
+    HostName host_name,
+    HostIp host_ip,
+    HostAllocation host_allocation,
+    HostVcpus host_vcpus,
+    HostCpuModel host_cpu_model,
+    HostMemoryMib host_memory_mib,
+    HostGpuModel host_gpu_model,
+    HostGpuCount host_gpu_count,
+    HostGpuVramMib host_gpu_vram_mib,
+    HostStorageGb host_storage_gb,
 }
 
 through_json!(HostConfig);
@@ -40,7 +71,7 @@ register_source!(
 
 struct HostFacts {
     host: Host,
-    suppress: Vec<String>,
+    suppress: Vec<HostField>,
     allocation: Arc<Allocation>,
 }
 
@@ -54,10 +85,9 @@ impl Source for HostFacts {
         if tick.last {
             facts.host_allocation = self.allocation.verdict();
         }
-        let facts = suppress(facts, |field| {
-            let variable = std::env::var(format!("TRACKER_{}", field.to_uppercase()));
-            self.suppress.iter().any(|name| name == field)
-                || variable.is_ok_and(|value| matches!(value.trim(), "" | "0"))
+        suppress(&mut facts, |field, name| {
+            let variable = std::env::var(format!("TRACKER_{}", name.to_uppercase()));
+            self.suppress.contains(&field) || variable.is_ok_and(|value| matches!(value.trim(), "" | "0"))
         });
         if facts != HostMetrics::default() {
             *out.section::<HostMetrics>() = facts;
@@ -100,15 +130,6 @@ fn ipv4() -> Option<String> {
     addresses.next().map(|address| address.to_string())
 }
 
-fn suppress(mut facts: HostMetrics, is_suppressed: impl Fn(&str) -> bool) -> HostMetrics {
-    macro_rules! clear {
-        ($($field:ident)*) => { $(if is_suppressed(stringify!($field)) { facts.$field = None; })* };
-    }
-    clear!(host_id host_name host_ip host_allocation host_vcpus host_cpu_model host_memory_mib host_gpu_model host_gpu_count);
-    clear!(host_gpu_vram_mib host_storage_gb);
-    facts
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -146,9 +167,9 @@ mod tests {
 
     #[test]
     fn a_suppressed_field_is_not_there() -> anyhow::Result<()> {
-        let facts = HostMetrics { host_ip: Some("10.0.0.1".into()), host_vcpus: Some(2), ..HostMetrics::default() };
-        let text = serde_json::to_string(&suppress(facts, |field| field == "host_ip"))?;
-        assert_eq!(text, r#"{"host_vcpus":2}"#);
+        let mut facts = HostMetrics { host_ip: Some("10.0.0.1".into()), host_vcpus: Some(2), ..HostMetrics::default() };
+        suppress(&mut facts, |field, name| field == HostField::HostIp && name == "host_ip");
+        assert_eq!(serde_json::to_string(&facts)?, r#"{"host_vcpus":2}"#);
         Ok(())
     }
 }

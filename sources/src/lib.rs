@@ -23,7 +23,7 @@ pub use cloud::CloudConfig;
 pub use cpu::CpuConfig;
 pub use disk::DiskConfig;
 pub use energy::EnergyConfig;
-pub use host::HostConfig;
+pub use host::{HostConfig, HostField};
 pub use memory::MemoryConfig;
 pub use network::NetworkConfig;
 pub use perf::PerfConfig;

@@ -49,9 +49,8 @@ fn build(directory: &Path, package: &str) -> PathBuf {
 pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     let is_ours = |name: &str| {
-        ["TRACKER_", "SENTINEL_", "AWS_", "SLURM_", "GITHUB_", "CI_", "GITLAB_"]
-            .iter()
-            .any(|start| name.starts_with(start))
+        let starts = ["TRACKER_", "SENTINEL_", "AWS_", "SLURM_", "GITHUB_", "CI_", "GITLAB_"];
+        starts.iter().any(|start| name.starts_with(start)) || name.to_lowercase().ends_with("_proxy")
     };
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours(&name.to_string_lossy())) {
         command.env_remove(name);

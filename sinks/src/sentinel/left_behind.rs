@@ -95,12 +95,15 @@ pub(crate) fn rfc3339(time: SystemTime) -> String {
 pub(crate) fn send_in_background(spool: Spool, connect: Connect) {
     let work = move || {
         for directory in spool.left_behind().into_iter().flatten() {
-            if let Ok(Some(left)) = LeftBehind::open(directory)
-                && left.api_url() == connect.api_url.as_str()
-                && left.send(&connect).is_err()
-            {
-                // Its own problem, or that of the service, which the run that goes on speaks of.
-                return;
+            let Ok(Some(left)) = LeftBehind::open(directory) else { continue };
+            if left.api_url() != connect.api_url.as_str() {
+                continue;
+            }
+            match left.send(&connect) {
+                // `resource-tracker upload` says why the service does not take it.
+                Ok(()) | Err(Failure::Permanent(_)) => (),
+                // The run that goes on speaks of that.
+                Err(Failure::Refused(_) | Failure::Temporary(..)) => return,
             }
         }
     };

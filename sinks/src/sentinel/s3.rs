@@ -34,7 +34,7 @@ impl S3 {
     pub(crate) fn put(&mut self, uri: &str, credentials: &Credentials, body: &[u8]) -> Result<String, Failure> {
         let what = format!("PUT {uri}");
         let (bucket, key) = parse_s3_uri(uri).map_err(Failure::Permanent)?;
-        check(credentials).map_err(|problem| Failure::Temporary(format!("{what}: {problem}"), None))?;
+        check(credentials).map_err(|problem| Failure::Permanent(format!("{what}: {problem}")))?;
         let region = match &credentials.region {
             Some(region) => region.clone(),
             None => self.region(bucket),
