@@ -161,6 +161,18 @@ fn t_str_04_credentials_that_end_within_five_minutes_are_refreshed_before_they_a
 }
 
 #[test]
+fn credentials_that_end_before_their_time_are_replaced() {
+    let service = Service::start();
+    service.known().early_end = Some(Duration::from_millis(500));
+    let state = tempfile::tempdir().unwrap();
+    let mut command = streaming(&service, state.path(), &["-i", "100ms", "-q", "--", "sleep", "3.3"]);
+    let output = command.env("TRACKER_UPLOAD_INTERVAL", "1").output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+    assert!(service.known().runs["run-1"].refreshes >= 2);
+    assert!(service.rows("run-1").0.len() >= 30);
+}
+
+#[test]
 fn t_s3_05_the_region_of_a_bucket_is_asked_for_once() {
     let service = Service::start();
     service.known().tells_region = false;

@@ -156,7 +156,7 @@ fn credentials(known: &Mutex<Known>) -> Json {
     let keys = Keys {
         secret: format!("secret/key+{number}"),
         token: format!("session//token+{number}=="),
-        end: Instant::now() + known.lifetime,
+        end: Instant::now() + known.early_end.unwrap_or(known.lifetime),
     };
     let end = SystemTime::now() + known.lifetime;
     let end = jiff::Timestamp::try_from(end).expect("a time").strftime("%Y-%m-%dT%H:%M:%SZ").to_string();

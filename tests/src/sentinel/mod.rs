@@ -52,7 +52,9 @@ pub struct Known {
     pub trouble: Vec<(&'static str, Trouble)>,
     /// How long credentials are good for.
     pub lifetime: Duration,
-    /// Whether credentials tell a region, and when they end.
+    /// Credentials end after this, whatever was said.
+    pub early_end: Option<Duration>,
+    /// Whether credentials tell a region.
     pub tells_region: bool,
     /// What is put over the answer to a registration.
     pub answer: Json,
