@@ -10,6 +10,7 @@
 
 mod cli;
 mod commands;
+mod footprint;
 mod inherited;
 mod logger;
 mod run;

@@ -4,8 +4,9 @@ use std::sync::Mutex;
 
 use nix::sys::signal::{SigSet, Signal};
 use resource_tracker_core::{Outcome, Tracker};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags};
 
+use crate::footprint::Footprint;
 use crate::inherited::Inherited;
 use crate::signals::Signals;
 
@@ -17,7 +18,8 @@ pub(crate) fn run(tracker: Tracker) -> anyhow::Result<i32> {
     let closer = Mutex::new(Some(closer));
     let running = tracker.when_all_sinks_closed(move || drop(closer.lock().map(|mut closer| closer.take()))).start()?;
     let mut ready = [PollFd::new(&signals, PollFlags::IN), PollFd::new(&closed, PollFlags::IN)];
-    while poll(&mut ready, None) == Err(rustix::io::Errno::INTR) {}
+    let mut footprint = Footprint::new();
+    while footprint.wait(&mut ready) == Err(rustix::io::Errno::INTR) {}
     running.finish(Outcome::default());
     Ok(0)
 }

@@ -13,11 +13,13 @@ fn every_component_is_registered_in_the_stripped_binary() {
         .filter(|line| !line.starts_with(' '))
         .filter_map(|line| line.split_whitespace().next())
         .collect();
-    let sources = ["cpu", "process", "cgroup", "perf", "memory", "network", "disk", "pressure", "energy"];
-    assert_eq!(names, [&sources[..], &["csv", "file", "stdout-json"]].concat());
+    let sources =
+        ["cpu", "process", "cgroup", "perf", "memory", "network", "disk", "pressure", "energy", "host", "cloud"];
+    assert_eq!(names, [&sources[..], &["csv", "file", "sentinel-s3", "stdout-json"]].concat());
     let schema: serde_json::Value =
         serde_json::from_slice(&command(&binary).arg("schema").output().unwrap().stdout).unwrap();
-    for section in ["cpu", "cgroup", "perf", "memory", "pressure", "network", "disk", "gpu", "energy"] {
+    for section in ["cpu", "cgroup", "perf", "memory", "pressure", "network", "disk", "gpu", "energy", "host", "cloud"]
+    {
         assert!(schema["properties"].get(section).is_some(), "{section}");
     }
     let output = command(&binary).args(["-i", "50ms", "--", "sleep", "0.2"]).output().unwrap();
