@@ -72,7 +72,7 @@ fn arguments_environment_and_directory() {
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap())
             .env("ODD", &odd)
-            .env("SENTINEL_API_TOKEN", "t");
+            .env("SENTINEL_API_URL", "https://sentinel.example.com");
     });
     same_shell("pwd; umask; ulimit -a; ps -o pgid= -p $$ | tr -d ' ' | grep -q . && echo grouped");
     same(&["pwd".as_ref()], |command| _ = command.current_dir("/"));
