@@ -517,3 +517,23 @@ fn the_proxy_of_the_environment_is_for_the_service_and_not_for_metadata() {
     assert_eq!(text(&output.stderr), "");
     assert!(service.known().requests.contains(&"POST /runs".to_owned()));
 }
+
+#[test]
+fn three_uploads_that_fail_in_a_row_are_said_and_rows_wait() {
+    let service = Service::start();
+    service.trouble(&[("PUT", Trouble::Status(500, None))]);
+    let state = tempfile::tempdir().unwrap();
+    let mut command = streaming(&service, state.path(), &["-i", "50ms", "-q", "--", "sleep", "3"]);
+    let mut run = command.env("TRACKER_UPLOAD_INTERVAL", "0.3").stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(2500));
+    service.trouble(&[]);
+    assert!(run.wait().unwrap().success());
+    let mut said = String::new();
+    run.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines.len() == 2 && lines[0].contains("PUT s3://") && lines[0].contains("500"), "{said}");
+    assert!(lines[1].contains("takes rows again"), "{said}");
+    assert!(service.known().requests.iter().filter(|request| request.starts_with("PUT")).count() > 3);
+    let rows = service.rows("run-1").0;
+    assert!(rows.len() >= 55 && stamps(&rows).is_sorted(), "{}", rows.len());
+}

@@ -89,14 +89,18 @@ impl Settings {
 
 /// What a schema allows, in words.
 pub(crate) fn expected(schema: &Json) -> Option<String> {
-    let constants = constants(schema);
-    if !constants.is_empty() {
-        return Some(format!("one of {}", constants.join(", ")));
+    let own = constants(schema);
+    if !own.is_empty() {
+        return Some(format!("one of {}", own.join(", ")));
     }
     let types: Vec<&str> = match &schema["type"] {
         Json::String(one) => vec![one],
         Json::Array(many) => many.iter().filter_map(Json::as_str).filter(|name| *name != "null").collect(),
         _ => return None,
+    };
+    let items = match constants(&schema["items"]).join(", ") {
+        names if names.is_empty() => "a list".to_owned(),
+        names => format!("a list of {names}"),
     };
     let words = types.into_iter().map(|name| match name {
         "string" => "a text",
@@ -104,7 +108,7 @@ pub(crate) fn expected(schema: &Json) -> Option<String> {
         "integer" if schema["minimum"].as_f64() == Some(0.0) => "a whole number of 0 or more",
         "integer" => "a whole number",
         "number" => "a number",
-        "array" => "a list",
+        "array" => &items,
         "object" => "a table",
         other => other,
     });

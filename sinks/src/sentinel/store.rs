@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use flate2::Compression;
 use flate2::read::GzDecoder;
@@ -18,6 +19,8 @@ use super::spool::RunDirectory;
 use crate::columns::Columns;
 
 const STATE: &str = "run.json";
+/// A loss of power takes the rows of this time at most, unless the disk itself forgets.
+const SYNC: Duration = Duration::from_secs(10);
 /// Rows that wait in memory at most, in bytes.
 const MEMORY: usize = 8 << 20;
 
@@ -218,6 +221,7 @@ fn or_missing(read: io::Result<Vec<u8>>) -> io::Result<Option<Vec<u8>>> {
 pub(crate) struct Batch {
     pub(crate) number: u32,
     file: Option<File>,
+    synced: Instant,
     /// Rows that the disk did not take.
     pub(crate) memory: Vec<u8>,
     pub(crate) size: usize,
@@ -226,7 +230,7 @@ pub(crate) struct Batch {
 
 impl Batch {
     pub(crate) fn new(number: u32) -> Self {
-        Self { number, file: None, memory: Vec::new(), size: 0, lost: 0 }
+        Self { number, file: None, synced: Instant::now(), memory: Vec::new(), size: 0, lost: 0 }
     }
 
     /// Adds a row with its line end, to the disk if that takes it.
@@ -263,7 +267,14 @@ impl Batch {
         // One call, so that a kill leaves the row whole or out.
         let written = file.write(&line);
         match written {
-            Ok(count) if count == line.len() => Ok(true),
+            Ok(count) if count == line.len() => {
+                if self.synced.elapsed() >= SYNC {
+                    // The row is written all the same, and must not be kept a second time.
+                    let _ = file.sync_data();
+                    self.synced = Instant::now();
+                }
+                Ok(true)
+            }
             result => {
                 let _ = file.set_len(length);
                 if length == 0 {
