@@ -4,6 +4,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::inherited::Inherited;
 
 /// `si_code` of a signal that the kernel itself sent, such as the Ctrl-C of a terminal: the whole foreground group
 /// has got it.
@@ -38,6 +41,30 @@ impl Signals {
                 Err(error) => return Err(error),
             }
         }
+    }
+}
+
+impl Signals {
+    /// From now on the next request to stop ends the program at once, with this code: what the run still waits for is
+    /// not worth more than the user's patience. Requests that have arrived already were heard.
+    pub(crate) fn end_at_the_next(self, code: i32) {
+        while poll(&mut [PollFd::new(&self, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
+            // It is ready, so this does not wait.
+            if self.next().is_err() {
+                return;
+            }
+        }
+        let mut stops = vec![Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
+        stops.retain(|stop| !Inherited::ignores(*stop));
+        let listen = move || {
+            while let Ok(arrived) = self.next() {
+                if stops.iter().any(|stop| *stop as i32 == arrived.number) {
+                    std::process::exit(code);
+                }
+            }
+        };
+        // Without a thread the user waits.
+        let _ = std::thread::Builder::new().name("stop".into()).spawn(listen);
     }
 }
 

@@ -20,6 +20,7 @@ pub(crate) fn run(tracker: Tracker) -> anyhow::Result<i32> {
     let mut ready = [PollFd::new(&signals, PollFlags::IN), PollFd::new(&closed, PollFlags::IN)];
     let mut footprint = Footprint::new();
     while footprint.wait(&mut ready) == Err(rustix::io::Errno::INTR) {}
+    signals.end_at_the_next(0);
     running.finish(Outcome::default());
     Ok(0)
 }

@@ -537,3 +537,21 @@ fn three_uploads_that_fail_in_a_row_are_said_and_rows_wait() {
     let rows = service.rows("run-1").0;
     assert!(rows.len() >= 55 && stamps(&rows).is_sorted(), "{}", rows.len());
 }
+
+#[test]
+fn whoever_does_not_want_to_wait_for_the_end_stops_it_once_more() {
+    let service = Service::start();
+    service.trouble(&[("finish", Trouble::Delay(Duration::from_secs(60)))]);
+    let state = tempfile::tempdir().unwrap();
+    let start = Instant::now();
+    let mut run = streaming(&service, state.path(), &["-q", "--", "sh", "-c", "exit 7"]).spawn().unwrap();
+    while !service.known().requests.iter().any(|request| request.contains("finish")) {
+        assert!(start.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = nix::unistd::Pid::from_raw(run.id() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(7));
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    assert_eq!(waiting(state.path()), 1);
+}

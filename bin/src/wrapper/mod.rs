@@ -69,11 +69,13 @@ pub(crate) fn run(
         Ending::Exited(code) => Outcome { exit_code: Some(code), signal: None },
         Ending::Killed(signal) => Outcome { exit_code: None, signal: Some(signal) },
     };
+    let code = match ending {
+        Ending::Exited(code) => code,
+        Ending::Killed(signal) => 128 + signal,
+    };
+    signals.end_at_the_next(code);
     if let Ok(running) = running {
         running.finish(outcome);
     }
-    Ok(match ending {
-        Ending::Exited(code) => code,
-        Ending::Killed(signal) => 128 + signal,
-    })
+    Ok(code)
 }
