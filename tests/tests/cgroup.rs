@@ -1,7 +1,7 @@
 //! The cgroup of the job: made, used and removed; and the limits of the one that is found.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -228,4 +228,18 @@ fn limits_and_what_is_used_of_them() {
     let kills: f64 = samples.iter().map(|sample| number(sample, "/cgroup/oom_kills")).sum();
     assert_eq!(kills, 1.0);
     assert!(most("/cgroup/pids_current") >= 3.0);
+}
+
+/// Each sweeps what others left behind, and must not take what another one has just made.
+#[test]
+fn many_trackers_that_start_at_once_leave_each_other_alone() {
+    for _ in 0..8 {
+        let start =
+            |_| command(tracker()).args(["-q", "--", "sh", "-c", "exit 7"]).stderr(Stdio::piped()).spawn().unwrap();
+        let running: Vec<_> = (0..24).map(start).collect();
+        for one in running {
+            let output = one.wait_with_output().unwrap();
+            assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(7), ""));
+        }
+    }
 }

@@ -84,15 +84,16 @@ impl Made {
             let path = parent.join(format!("{PREFIX}{pid}.{number}"));
             match fs::create_dir(&path) {
                 Ok(()) => {
-                    let lock = || {
+                    let lock = || -> io::Result<File> {
                         let handle = File::open(&path)?;
                         flock(&handle, FlockOperation::NonBlockingLockExclusive)?;
                         Ok(handle)
                     };
-                    return match lock() {
-                        Ok(handle) => Ok(Self { path, handle }),
-                        Err(error) => fs::remove_dir(&path).and(Err(error)),
-                    };
+                    match lock() {
+                        // Before it was locked, a tracker that sweeps could take it for abandoned.
+                        Ok(handle) if path.exists() => return Ok(Self { path, handle }),
+                        _ => drop(fs::remove_dir(&path)),
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => remove_if_abandoned(&path),
                 Err(error) => return Err(error),
@@ -110,7 +111,9 @@ impl Drop for Made {
 
 /// A directory that nobody has locked belongs to a tracker that is gone.
 fn remove_if_abandoned(path: &Path) {
-    if File::open(path).is_ok_and(|handle| flock(&handle, FlockOperation::NonBlockingLockExclusive).is_ok()) {
+    let Ok(handle) = File::open(path) else { return };
+    if flock(&handle, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        // Locked until it is gone, so that nobody takes it in between.
         remove(path);
     }
 }

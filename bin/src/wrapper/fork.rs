@@ -10,6 +10,14 @@ use rustix::process::Pid;
 /// Of the kernel's `sched.h`. (The constant of `libc` has a type that it does not fit.)
 const CLONE_INTO_CGROUP: u64 = 1 << 33;
 
+/// Why there is no command.
+pub(super) enum Failure {
+    /// No process could be made.
+    Fork(io::Error),
+    /// The process did not become the program.
+    Exec(io::Error),
+}
+
 /// Starts a process that becomes what `exec` turns it into, and waits until it has, or until `exec` returned its error.
 /// With a `cgroup` (of v2) it is born in there: entering it later would hold every process of the machine up for a moment.
 ///
@@ -19,12 +27,16 @@ const CLONE_INTO_CGROUP: u64 = 1 << 33;
 /// # Safety
 /// `exec` must make nothing but system calls: the new process has a copy of this thread alone, and a lock that another
 /// one held, such as the allocator's, stays locked in it.
-pub(super) unsafe fn fork_exec(cgroup: Option<BorrowedFd<'_>>, exec: impl FnOnce() -> io::Error) -> io::Result<Pid> {
+pub(super) unsafe fn fork_exec(
+    cgroup: Option<BorrowedFd<'_>>,
+    exec: impl FnOnce() -> io::Error,
+) -> Result<Pid, Failure> {
     // Closed by a successful exec.
     let (mut failure, report) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-        .map(|(read, write)| (File::from(read), File::from(write)))?;
+        .map(|(read, write)| (File::from(read), File::from(write)))
+        .map_err(|error| Failure::Fork(error.into()))?;
     // SAFETY: the caller's promise.
-    let pid = unsafe { fork_into(cgroup) }?;
+    let pid = unsafe { fork_into(cgroup) }.map_err(Failure::Fork)?;
     if pid == 0 {
         let error = exec().raw_os_error().unwrap_or(libc::EINVAL);
         // Nobody is left to tell if that fails.
@@ -34,12 +46,12 @@ pub(super) unsafe fn fork_exec(cgroup: Option<BorrowedFd<'_>>, exec: impl FnOnce
     }
     drop(report);
     let mut error = [0; size_of::<i32>()];
-    let child = Pid::from_raw(pid).ok_or(io::ErrorKind::Other)?;
+    let child = Pid::from_raw(pid).ok_or_else(|| Failure::Fork(io::ErrorKind::Other.into()))?;
     match failure.read_exact(&mut error) {
         Err(_) => Ok(child),
         Ok(()) => {
             super::wait::one(child);
-            Err(io::Error::from_raw_os_error(i32::from_ne_bytes(error)))
+            Err(Failure::Exec(io::Error::from_raw_os_error(i32::from_ne_bytes(error))))
         }
     }
 }

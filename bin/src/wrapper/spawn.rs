@@ -10,7 +10,7 @@ use nix::libc;
 use rustix::process::Pid;
 
 use super::cgroup::OwnCgroup;
-use super::fork::fork_exec;
+use super::fork::{Failure, fork_exec};
 use crate::inherited::Inherited;
 
 /// Exit codes of the shell for a command that cannot be run.
@@ -36,19 +36,19 @@ pub(super) fn spawn(command: &[OsString], inherited: &Inherited, cgroup: &mut Ow
     };
     // SAFETY: entering and executing make nothing but system calls.
     let mut child = unsafe { fork_exec(cgroup.unified(), exec) };
-    if cgroup.unified().is_some() && child.as_ref().is_err_and(may_be_of_the_cgroup) {
+    if cgroup.unified().is_some() && child.as_ref().is_err_and(is_of_the_cgroup) {
         cgroup.give_up_unified();
         // SAFETY: as above.
         child = unsafe { fork_exec(None, exec) };
     }
     match child {
         Ok(child) => Spawned::Child(child),
-        Err(error) if is_out_of_processes(&error) => {
+        Err(Failure::Fork(error) | Failure::Exec(error)) if is_out_of_processes(&error) => {
             // No room for two: the command takes the tracker's place.
             log::warn!("no process for the command ({error}); it runs without the tracker");
             Spawned::Failed(complain(command, &program.exec(inherited)))
         }
-        Err(error) => Spawned::Failed(complain(command, &error)),
+        Err(Failure::Fork(error) | Failure::Exec(error)) => Spawned::Failed(complain(command, &error)),
     }
 }
 
@@ -84,9 +84,9 @@ fn enter(mut door: &File) {
 }
 
 /// Whether it is worth trying again without: a kernel or a sandbox that does not know `clone3`, or a cgroup that takes
-/// no process. Errors of `exec` can be among them; those come again.
-fn may_be_of_the_cgroup(error: &io::Error) -> bool {
-    !is_out_of_processes(error) && error.kind() != io::ErrorKind::NotFound
+/// no process, or that is gone.
+fn is_of_the_cgroup(failure: &Failure) -> bool {
+    matches!(failure, Failure::Fork(error) if !is_out_of_processes(error))
 }
 
 fn is_out_of_processes(error: &io::Error) -> bool {
