@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use resource_tracker_tests::sentinel::{BUCKET, Service, TOKEN, Trouble, gunzip};
-use resource_tracker_tests::{command, samples, stop_after, tracker};
+use resource_tracker_tests::{command, has, is_root, samples, stop_after, tracker};
 use serde_json::{Value as Json, json};
 
 /// A tracker that streams to the service, with its state in this directory.
@@ -554,4 +554,26 @@ fn whoever_does_not_want_to_wait_for_the_end_stops_it_once_more() {
     assert_eq!(run.wait().unwrap().code(), Some(7));
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     assert_eq!(waiting(state.path()), 1);
+}
+
+#[test]
+fn on_a_disk_without_any_room_the_run_is_still_finished() {
+    let test = "on_a_disk_without_any_room_the_run_is_still_finished";
+    if !is_root(test) || !has("unshare", test) {
+        return;
+    }
+    let service = Service::start();
+    let state = tempfile::tempdir().unwrap();
+    // Somebody else takes all that is left while the run goes on, so that nothing at all can be written at the end.
+    let fill = "(sleep 0.7; cat /dev/zero >\"$0/fill\" 2>/dev/null) &";
+    let script = format!("mount -t tmpfs -o size=64k tmpfs \"$0\" && {{ {fill} exec \"$@\"; }}");
+    let mut command = command("unshare");
+    command.args(["-m", "sh", "-c", &script]).arg(state.path()).arg(tracker());
+    command.args(["-q", "-i", "5ms", "--", "sleep", "1.5"]).envs(service.environment(state.path()));
+    let output = command.output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.success() && said.matches("takes no more rows").count() == 1, "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let rows = service.rows("run-1").0;
+    assert!(rows.len() > 200 && stamps(&rows).is_sorted(), "{}", rows.len());
 }

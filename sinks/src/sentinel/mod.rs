@@ -185,17 +185,15 @@ impl Sink for Sentinel {
             Ok(None) => return Ok(()),
             token => token,
         };
-        let spool = self.config.spool();
-        let directory = spool.as_ref().map(|spool| spool.create()).map(|directory| directory.map(Arc::new));
-        let directory = match directory {
-            Ok(Ok(directory)) => Some(directory),
-            Ok(Err(error)) => {
-                log::warn!("sentinel: the spool cannot be used: {error}; rows wait in memory");
-                None
-            }
+        let spool = self.config.spool().and_then(|spool| {
+            let directory = spool.create().context("the spool cannot be used")?;
+            Ok((Arc::new(directory), spool))
+        });
+        let (directory, spool) = match spool {
+            Ok((directory, spool)) => (Some(directory), Some(spool)),
             Err(error) => {
                 log::warn!("sentinel: {error:#}; rows wait in memory");
-                None
+                (None, None)
             }
         };
         let facts = facts::of_run(run, self.config.command);
@@ -213,7 +211,7 @@ impl Sink for Sentinel {
             }
             Ok(connect) => {
                 let limit = self.config.spool_max_mib.saturating_mul(1 << 20);
-                self.spawn(connect, store, spool.ok().filter(|_| directory.is_some()).map(|spool| (spool, limit)))?
+                self.spawn(connect, store, spool.map(|spool| (spool, limit)))?
             }
         };
         self.at_work = Some(AtWork {

@@ -87,29 +87,30 @@ impl Upload {
         }
     }
 
-    /// Tells the service that the run has ended, when everything else is done. `last` is the batch that was open.
+    /// Tells the service that the run has ended, after everything else.
     pub(crate) fn finish(&mut self) -> Result<(), Failure> {
         let state = &self.store.state;
         let (Some(run_id), Some(end)) = (state.run_id.clone(), state.end.clone()) else {
             return Err(Failure::Permanent("the run has not ended, or is not registered".into()));
         };
-        let inline = match state.inline {
-            Some(inline) => inline,
-            None => {
-                let rows = self.store.rows(0).map_err(|error| unreadable(&error))?;
-                let inline = state.next == 0 && self.store.closed <= 1 && rows.len() <= LARGEST_INLINE;
-                self.store.state.inline = Some(inline);
-                // Had the answer got lost, another way would bring the rows twice.
-                self.store.save().map_err(|error| unreadable(&error))?;
-                inline
-            }
+        let inline = state.inline;
+        let rows = match inline {
+            Some(false) => None,
+            None if state.next > 0 || self.store.closed > 1 => None,
+            _ => Some(self.store.rows(0).map_err(|error| unreadable(&error))?),
         };
-        let data = if inline {
-            let rows = self.store.rows(0).map_err(|error| unreadable(&error))?;
-            Data::Inline { data_csv: String::from_utf8_lossy(&rows).into_owned() }
-        } else {
-            while self.send_batch()? {}
-            Data::S3 { data_uris: self.store.uris() }
+        let rows = rows.filter(|rows| inline.is_some() || rows.len() <= LARGEST_INLINE);
+        if inline.is_none() {
+            // Had the answer got lost, another way would bring the rows twice. On a full disk it is kept in mind.
+            self.store.state.inline = Some(rows.is_some());
+            let _ = self.store.save();
+        }
+        let data = match rows {
+            Some(rows) => Data::Inline { data_csv: String::from_utf8_lossy(&rows).into_owned() },
+            None => {
+                while self.send_batch()? {}
+                Data::S3 { data_uris: self.store.uris() }
+            }
         };
         let finish = Finish { exit_code: end.exit_code, run_status: &end.status, finished_at: &end.at, data };
         self.api.finish(&run_id, &finish)?;
