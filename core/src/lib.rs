@@ -32,7 +32,7 @@ pub use sample::{Sample, Section, SectionEntry, Sections};
 pub use schema::sample_schema;
 pub use sink::{Sink, SinkConfig, SinkContext, SinkEntry};
 pub use source::{Cadence, Host, Schedule, Source, SourceConfig, SourceEntry, Tick};
-pub use tracked::{JobCgroup, Ledger, Reaped, Tracked, Usage};
+pub use tracked::{JobCgroup, Ledger, Members, Reaped, Tracked, Usage};
 pub use tracker::Tracker;
 
 /// What the registration macros expand to; not meant for people.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The root of the process tree that is tracked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Tracked {
     /// Its process id.
     pub pid: i32,
@@ -15,6 +15,35 @@ pub struct Tracked {
     pub reaped: Reaped,
     /// The cgroup that was made for the tree alone, if one was.
     pub cgroup: Option<Arc<JobCgroup>>,
+    /// The processes of the tree, for the sources that look for them elsewhere.
+    pub members: Arc<Members>,
+}
+
+/// The process ids of a tree. Whoever walks the tree writes them down at each tick; until then, and where nobody does,
+/// there is only the root.
+#[derive(Debug, Default)]
+pub struct Members(Mutex<Option<Vec<i32>>>);
+
+impl Members {
+    /// Writes down who belongs to the tree now.
+    pub fn set(&self, pids: impl Iterator<Item = i32>) {
+        let mut members = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let members = members.get_or_insert_default();
+        members.clear();
+        members.extend(pids);
+    }
+
+    /// Who belonged to the tree when it was last walked; `root` when nobody walks it.
+    pub fn get(&self, root: i32) -> Vec<i32> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_else(|| vec![root])
+    }
+}
+
+impl Tracked {
+    /// The processes of the tree, as of the last time that it was walked, in no particular order.
+    pub fn pids(&self) -> Vec<i32> {
+        self.members.get(self.pid)
+    }
 }
 
 /// What processes used whose end the tracker saw as their parent: the root, and orphans that it adopted. Each has the

@@ -191,10 +191,14 @@ fn network(sample: &Sample, row: &mut Row<'_>) {
 }
 
 fn gpu(sample: &Sample, row: &mut Row<'_>) {
-    let gpus = || sample.all::<Gpus>().flat_map(|list| &list.0);
-    row.decimals(Some(gpus().fold(0.0, |sum, gpu| sum + gpu.utilization_pct / 100.0)), 4);
-    row.decimals(Some(gpus().fold(0.0, |sum, gpu| sum + gpu.vram_used_bytes as f64 / (1 << 20) as f64)), 4);
-    row.integer(Some(gpus().filter(|gpu| gpu.utilization_pct > 0.0).count() as u64));
+    // What a part of a device uses is in the figures of the whole.
+    let gpus = || sample.all::<Gpus>().flat_map(|list| &list.0).filter(|gpu| gpu.parent_uuid.is_none());
+    let utilization = || gpus().filter_map(|gpu| gpu.utilization_pct);
+    let vram = gpus().filter_map(|gpu| gpu.vram_used_bytes).sum::<u64>() as f64 / f64::from(1 << 20);
+    // A sum of nothing would be -0.
+    row.decimals(Some(utilization().fold(0.0, |sum, pct| sum + pct / 100.0)), 4);
+    row.decimals(Some(vram), 4);
+    row.integer(Some(utilization().filter(|pct| *pct > 0.0).count() as u64));
 }
 
 fn process(sample: &Sample, row: &mut Row<'_>) {
@@ -208,8 +212,9 @@ fn process(sample: &Sample, row: &mut Row<'_>) {
     row.decimals(process.and_then(|process| process.process_pss_mib.or(process.process_rss_mib)), 4);
     row.integer(process.and_then(|process| process.process_disk_read_bytes));
     row.integer(process.and_then(|process| process.process_disk_write_bytes));
-    // What the tree holds of the GPUs is not measured yet.
-    (0..3).for_each(|_| row.put(None));
+    row.decimals(process.and_then(|process| process.process_gpu_usage), 4);
+    row.decimals(process.and_then(|process| process.process_gpu_vram_mib), 4);
+    row.integer(process.and_then(|process| process.process_gpu_utilized).map(u64::from));
 }
 
 #[cfg(test)]

@@ -15,6 +15,9 @@ pub(crate) struct Use {
     /// MiB-seconds.
     pub(crate) machine_memory: f64,
     pub(crate) job_memory: Option<f64>,
+    /// GPU-seconds.
+    pub(crate) machine_gpu: f64,
+    pub(crate) job_gpu: Option<f64>,
 }
 
 #[derive(Default)]
@@ -46,7 +49,9 @@ impl Allocation {
         // The bounds of the Python package, for what a system needs beside its job.
         let has_cpu = used.machine_cpu / secs <= cpu * 1.25 + 0.25;
         let has_memory = used.machine_memory / secs <= (memory * 1.5).max(memory + 512.0);
-        Some(if has_cpu && has_memory { HostAllocation::Dedicated } else { HostAllocation::Shared })
+        // Where it is not known what the job uses of the GPUs, they decide nothing.
+        let has_gpu = used.job_gpu.is_none_or(|job| used.machine_gpu / secs <= job / secs * 1.25 + 0.25);
+        Some(if has_cpu && has_memory && has_gpu { HostAllocation::Dedicated } else { HostAllocation::Shared })
     }
 }
 
@@ -64,6 +69,7 @@ mod tests {
                 job_cpu: job_cpu.map(|cores| cores * 10.0),
                 machine_memory: machine_memory * 10.0,
                 job_memory: Some(job_memory * 10.0),
+                ..Use::default()
             }
         });
         allocation.verdict()
@@ -79,5 +85,19 @@ mod tests {
         assert_eq!(verdict(1.0, Some(1.0), 3100.0, 2000.0), shared);
         assert_eq!(verdict(1.0, None, 1.0, 1.0), None);
         assert_eq!(Allocation::default().verdict(), None);
+    }
+
+    #[test]
+    fn gpus_decide_where_the_job_s_use_of_them_is_known() {
+        let with_gpus = |machine_gpu: f64, job_gpu: Option<f64>| {
+            let allocation = Allocation::default();
+            allocation.pass(Duration::from_secs(10));
+            let (job_cpu, job_memory) = (Some(10.0), Some(10.0));
+            allocation.add(|used| *used = Use { job_cpu, job_memory, machine_gpu, job_gpu, ..Use::default() });
+            allocation.verdict()
+        };
+        assert_eq!(with_gpus(40.0, Some(38.0)), Some(HostAllocation::Dedicated));
+        assert_eq!(with_gpus(40.0, Some(5.0)), Some(HostAllocation::Shared));
+        assert_eq!(with_gpus(40.0, None), Some(HostAllocation::Dedicated));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use resource_tracker_core::metrics::HostMetrics;
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source, through_json};
@@ -10,10 +11,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::allocation::Allocation;
 use crate::disk::storage_bytes;
+use crate::gpu::Board;
 use crate::procfile::attribute;
 use crate::scan::value_of;
 
-/// Names, CPUs, memory and storage of the machine.
+/// How long the facts wait for GPUs that are being looked for.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Names, CPUs, memory, GPUs and storage of the machine.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, remote = "Self")]
 pub struct HostConfig {
@@ -61,27 +66,49 @@ impl SourceConfig for HostConfig {
             host: host.clone(),
             suppress: self.suppress.clone(),
             allocation: Allocation::shared(host)?,
+            gpus: Board::shared(host)?,
+            start: None,
+            told: false,
         })))
     }
 }
 
 register_source!(
-    SourceEntry::new::<HostConfig>("host", "Names, CPUs, memory and storage of the machine").on_by_default().order(95)
+    SourceEntry::new::<HostConfig>("host", "Names, CPUs, memory, GPUs and storage of the machine")
+        .on_by_default()
+        .order(95)
 );
 
 struct HostFacts {
     host: Host,
     suppress: Vec<HostField>,
     allocation: Arc<Allocation>,
+    gpus: Arc<Board>,
+    start: Option<Instant>,
+    told: bool,
 }
 
 impl Source for HostFacts {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         self.allocation.pass(tick.elapsed);
-        if tick.number != 1 && !tick.last {
+        let start = *self.start.get_or_insert(tick.at);
+        let gpus = self.gpus.devices();
+        // NVML takes a while to begin, longer than a short interval.
+        let waits = gpus.is_none() && tick.at.saturating_duration_since(start) < PATIENCE;
+        let is_due = !self.told && tick.number > 0 && (tick.last || !waits);
+        if !is_due && !tick.last {
             return Ok(());
         }
-        let mut facts = if tick.number == 1 { read(&self.host) } else { HostMetrics::default() };
+        let mut facts = HostMetrics::default();
+        if is_due {
+            self.told = true;
+            facts = read(&self.host);
+            if let Some(gpus) = gpus {
+                facts.host_gpu_model = gpus.model;
+                facts.host_gpu_count = Some(gpus.count);
+                facts.host_gpu_vram_mib = Some(gpus.vram_bytes >> 20);
+            }
+        }
         if tick.last {
             facts.host_allocation = self.allocation.verdict();
         }
@@ -105,15 +132,11 @@ fn read(host: &Host) -> HostMetrics {
         host_id: id(&host.sysfs, Path::new("/etc/machine-id")),
         host_name: attribute(&host.procfs.join("sys/kernel/hostname")),
         host_ip: ipv4(),
-        host_allocation: None,
         host_vcpus: u32::try_from(cpus.count()).ok().filter(|count| *count > 0),
         host_cpu_model: model.map(|(_, model)| model.trim().to_owned()).filter(|model| !model.is_empty()),
         host_memory_mib: value_of(&procfs("meminfo"), "MemTotal").map(|kib| kib / 1024),
-        // Those are known when the GPUs have been read, and are added to what a run is registered with then.
-        host_gpu_model: None,
-        host_gpu_count: None,
-        host_gpu_vram_mib: None,
         host_storage_gb: storage_bytes(&host.sysfs).map(|bytes| bytes as f64 / 1e9),
+        ..HostMetrics::default()
     }
 }
 

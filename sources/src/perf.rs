@@ -198,7 +198,13 @@ mod tests {
         // It waits for a line, so that the counters are there before it begins.
         let script = "read line; i=0; while [ $i -lt 50 ]; do /bin/true; i=$((i+1)); done; read line";
         let mut shell = Command::new("sh").args(["-c", script]).stdin(std::process::Stdio::piped()).spawn().unwrap();
-        let tracked = Tracked { pid: shell.id() as i32, spawned: false, reaped: Reaped::default(), cgroup: None };
+        let tracked = Tracked {
+            pid: shell.id() as i32,
+            spawned: false,
+            reaped: Reaped::default(),
+            cgroup: None,
+            members: Default::default(),
+        };
         let mut perf = Perf { procfs: "/proc".into(), counters: None };
         let mut read = |number| {
             let mut out = Sections::default();

@@ -31,6 +31,13 @@ pub fn release_tracker() -> PathBuf {
     build(&profile_directory().with_file_name("release"), "resource-tracker")
 }
 
+/// A shared library of this workspace, built if need be, in the profile of the tests.
+pub fn shared_library(package: &str) -> PathBuf {
+    let directory = profile_directory();
+    build(&directory, package);
+    directory.join(format!("lib{}.so", package.replace('-', "_")))
+}
+
 fn build(directory: &Path, package: &str) -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);

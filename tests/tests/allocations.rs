@@ -39,7 +39,13 @@ static ALLOCATOR: Counting = Counting;
 fn a_warm_tick_allocates_nothing() {
     // A shell that keeps running, with a child, so that all of it is read.
     let mut job = Command::new("sh").args(["-c", "while :; do :; done & sleep 100"]).process_group(0).spawn().unwrap();
-    let tracked = Tracked { pid: job.id() as i32, spawned: false, reaped: Reaped::default(), cgroup: None };
+    let tracked = Tracked {
+        pid: job.id() as i32,
+        spawned: false,
+        reaped: Reaped::default(),
+        cgroup: None,
+        members: Default::default(),
+    };
     let process = ProcessConfig { pss_budget_pct: 0.0 };
     let configs: [(&str, Box<dyn SourceConfig>); 7] = [
         ("cpu", Box::new(CpuConfig::default())),

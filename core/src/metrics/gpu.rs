@@ -3,50 +3,166 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::unit::Gauge;
+use crate::unit::{Counter, Delta, Gauge, Info};
 
 use super::list_section;
 
 list_section! {
-    /// The accelerators: `gpu`. Empty on a machine without any.
+    /// The accelerators: `gpu`. Empty on a machine without any. A field that a device does not have, or that it may not
+    /// be asked for, is null.
     Gpus(GpuMetrics), "gpu", always_present
 }
 
-/// One accelerator.
+/// One accelerator, or one part of it that is used as a device of its own (MIG).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct GpuMetrics {
-    /// Vendor's identifier of the device, stable over reboots; the PCI bus address on AMD.
+    /// Identifier of the device, stable over reboots. NVML `DeviceGetUUID`; on AMD the PCI bus address
+    #[schemars(transform = Info)]
     pub uuid: String,
-    /// Name of the device.
+    /// Name of the device. NVML `DeviceGetName`; on AMD by PCI id and revision
+    #[schemars(transform = Info)]
     pub name: String,
     /// `GPU`, `NPU` or `TPU`.
+    #[schemars(transform = Info)]
     pub device_type: String,
-    /// The machine's own identifier of the device.
+    /// The machine's own identifier of the device: `nvidia0` or `card0`, with `/INDEX` for a part of it.
+    #[schemars(transform = Info)]
     pub host_id: String,
-    /// What else the vendor tells, such as the driver's version.
+    /// What else is known of the device: versions of the driver, PCI bus address, board part, VBIOS; and what the job
+    /// was given, such as `CUDA_VISIBLE_DEVICES`.
+    #[schemars(transform = Info)]
     pub detail: BTreeMap<String, String>,
-    /// Share of time in which the device computed.
+    /// The device that this one is a part of.
+    #[schemars(transform = Info)]
+    pub parent_uuid: Option<String>,
+    /// Share of time in which the device computed. NVML `DeviceGetUtilizationRates`; AMD `gpu_busy_percent`
     #[schemars(transform = Gauge("percent"))]
-    pub utilization_pct: f64,
-    /// Memory of the device.
+    pub utilization_pct: Option<f64>,
+    /// Memory of the device. NVML `DeviceGetMemoryInfo`; AMD `mem_info_vram_total`
     #[schemars(transform = Gauge("bytes"))]
-    pub vram_total_bytes: u64,
-    /// Memory of the device in use.
+    pub vram_total_bytes: Option<u64>,
+    /// Memory of the device in use. NVML `DeviceGetMemoryInfo`; AMD `mem_info_vram_used`
     #[schemars(transform = Gauge("bytes"))]
-    pub vram_used_bytes: u64,
+    pub vram_used_bytes: Option<u64>,
     /// The same as a share of the device's memory; 0 when it has none.
     #[schemars(transform = Gauge("percent"))]
-    pub vram_used_pct: f64,
-    /// Temperature of the die.
+    pub vram_used_pct: Option<f64>,
+    /// Temperature of the die. NVML `DeviceGetTemperature`; AMD hwmon `temp1_input`, else `gpu_metrics`
     #[schemars(transform = Gauge("celsius"))]
-    pub temperature_celsius: u32,
-    /// Power draw.
+    pub temperature_celsius: Option<u32>,
+    /// Power draw. NVML `DeviceGetPowerUsage`; AMD hwmon `power1_average` or `power1_input`, else `gpu_metrics`
     #[schemars(transform = Gauge("watts"))]
-    pub power_watts: f64,
-    /// Clock of the cores.
+    pub power_watts: Option<f64>,
+    /// Clock of the cores. NVML `DeviceGetClockInfo`; AMD hwmon `freq1_input`, else `pp_dpm_sclk`
     #[schemars(transform = Gauge("MHz"))]
-    pub frequency_mhz: u32,
-    /// Compute cores; null where the device does not tell.
+    pub frequency_mhz: Option<u32>,
+    /// Compute cores. NVML `DeviceGetNumGpuCores`; AMD 64 for each active compute unit, libdrm
     #[schemars(transform = Gauge("cores"))]
     pub core_count: Option<u32>,
+    /// Share of time in which a multiprocessor had work, as the mean over all of them. NVML `GpmMetricsGet` (since
+    /// Hopper), else the sum over all processes of `DeviceGetProcessUtilization`
+    #[schemars(transform = Gauge("percent"))]
+    pub sm_utilization_pct: Option<f64>,
+    /// Share of time in which the device's memory was read or written. NVML `DeviceGetUtilizationRates`; AMD
+    /// `mem_busy_percent`
+    #[schemars(transform = Gauge("percent"))]
+    pub memory_utilization_pct: Option<f64>,
+    /// Use of the video encoder. NVML `DeviceGetEncoderUtilization`
+    #[schemars(transform = Gauge("percent"))]
+    pub encoder_utilization_pct: Option<f64>,
+    /// Use of the video decoder. NVML `DeviceGetDecoderUtilization`; AMD `vcn_busy_percent`
+    #[schemars(transform = Gauge("percent"))]
+    pub decoder_utilization_pct: Option<f64>,
+    /// Clock of the memory. NVML `DeviceGetClockInfo`; AMD hwmon `freq2_input`, else `pp_dpm_mclk`
+    #[schemars(transform = Gauge("MHz"))]
+    pub memory_frequency_mhz: Option<u32>,
+    /// Power draw that the device keeps below. NVML `DeviceGetEnforcedPowerLimit`; AMD hwmon `power1_cap`
+    #[schemars(transform = Gauge("watts"))]
+    pub power_limit_watts: Option<f64>,
+    /// Energy used. NVML `DeviceGetTotalEnergyConsumption`; AMD hwmon `energy1_input`
+    #[schemars(transform = Delta("joules"))]
+    pub energy_joules: Option<f64>,
+    /// Speed of the fastest fan, as a share of its maximum. NVML `DeviceGetFanSpeed_v2`; AMD hwmon `fan1_input`
+    #[schemars(transform = Gauge("percent"))]
+    pub fan_speed_pct: Option<f64>,
+    /// Why the clocks are lower than they could be; empty when nothing holds them back. NVML
+    /// `DeviceGetCurrentClocksThrottleReasons`; AMD `gpu_metrics`, `throttle_status`
+    #[schemars(transform = Info)]
+    pub throttle_reasons: Option<Vec<String>>,
+    /// Performance state. NVML `DeviceGetPerformanceState`, `P0` the fastest; AMD `power_dpm_force_performance_level`
+    #[schemars(transform = Info)]
+    pub performance_state: Option<String>,
+    /// Bytes that the device sent over PCIe. NVML `DeviceGetPcieThroughput`; AMD `pcie_bw`
+    #[schemars(transform = Gauge("bytes/second"))]
+    pub pcie_tx_bytes_per_sec: Option<f64>,
+    /// Bytes that the device received over PCIe. NVML `DeviceGetPcieThroughput`; AMD `pcie_bw`
+    #[schemars(transform = Gauge("bytes/second"))]
+    pub pcie_rx_bytes_per_sec: Option<f64>,
+    /// PCIe generation that the link has now. NVML `DeviceGetCurrPcieLinkGeneration`; AMD `current_link_speed`
+    #[schemars(transform = Gauge("generation"))]
+    pub pcie_link_generation: Option<u32>,
+    /// The highest that it can have. NVML `DeviceGetMaxPcieLinkGeneration`; AMD `max_link_speed`
+    #[schemars(transform = Gauge("generation"))]
+    pub pcie_link_generation_max: Option<u32>,
+    /// PCIe lanes in use. NVML `DeviceGetCurrPcieLinkWidth`; AMD `current_link_width`
+    #[schemars(transform = Gauge("lanes"))]
+    pub pcie_link_width: Option<u32>,
+    /// PCIe lanes that there are. NVML `DeviceGetMaxPcieLinkWidth`; AMD `max_link_width`
+    #[schemars(transform = Gauge("lanes"))]
+    pub pcie_link_width_max: Option<u32>,
+    /// Payload that the device sent over all its NVLinks. NVML `DeviceGetFieldValues`, `NVLINK_THROUGHPUT_DATA_TX`
+    #[schemars(transform = Gauge("bytes/second"))]
+    pub nvlink_tx_bytes_per_sec: Option<f64>,
+    /// Payload that the device received over all its NVLinks. NVML `DeviceGetFieldValues`, `NVLINK_THROUGHPUT_DATA_RX`
+    #[schemars(transform = Gauge("bytes/second"))]
+    pub nvlink_rx_bytes_per_sec: Option<f64>,
+    /// What all active NVLinks can carry in one direction.
+    #[schemars(transform = Gauge("bytes/second"))]
+    pub nvlink_max_bytes_per_sec: Option<f64>,
+    /// The active NVLinks one by one.
+    pub nvlinks: Option<Vec<NvLinkMetrics>>,
+    /// Memory errors that were corrected, since the driver was loaded. NVML `DeviceGetTotalEccErrors`, volatile; AMD
+    /// `ras/umc_err_count`
+    #[schemars(transform = Counter("errors"))]
+    pub ecc_corrected_errors: Option<u64>,
+    /// Memory errors that could not be corrected, since the driver was loaded. As `ecc_corrected_errors`
+    #[schemars(transform = Counter("errors"))]
+    pub ecc_uncorrected_errors: Option<u64>,
+    /// Processes that compute on the device. NVML `DeviceGetComputeRunningProcesses`; AMD `/sys/class/kfd/kfd/proc`
+    #[schemars(transform = Gauge("processes"))]
+    pub process_count: Option<u32>,
+    /// Processes of the tracked tree that use the device; null when that cannot be known.
+    pub processes: Option<Vec<GpuProcess>>,
+}
+
+/// One NVLink of a device.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+pub struct NvLinkMetrics {
+    /// Number of the link.
+    #[schemars(transform = Info)]
+    pub link: u32,
+    /// Payload sent. NVML `DeviceGetFieldValues`, `NVLINK_THROUGHPUT_DATA_TX`
+    #[schemars(transform = Gauge("bytes/second"))]
+    pub tx_bytes_per_sec: Option<f64>,
+    /// Payload received. NVML `DeviceGetFieldValues`, `NVLINK_THROUGHPUT_DATA_RX`
+    #[schemars(transform = Gauge("bytes/second"))]
+    pub rx_bytes_per_sec: Option<f64>,
+    /// What the link can carry in one direction. NVML `DeviceGetFieldValues`, `NVLINK_GET_SPEED`
+    #[schemars(transform = Gauge("bytes/second"))]
+    pub max_bytes_per_sec: Option<f64>,
+}
+
+/// What one process of the tracked tree has of a device.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+pub struct GpuProcess {
+    /// Its process id.
+    #[schemars(transform = Info)]
+    pub pid: i32,
+    /// Memory of the device that it holds. NVML `DeviceGetComputeRunningProcesses` and
+    /// `DeviceGetGraphicsRunningProcesses`; AMD `/proc/PID/fdinfo`, `/sys/class/kfd/kfd/proc`
+    #[schemars(transform = Gauge("bytes"))]
+    pub vram_bytes: Option<u64>,
+    /// Share of the device's time that it used. NVML `DeviceGetProcessUtilization`; AMD `/proc/PID/fdinfo`
+    #[schemars(transform = Gauge("percent"))]
+    pub utilization_pct: Option<f64>,
 }

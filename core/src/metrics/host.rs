@@ -4,7 +4,7 @@ use serde::Serialize;
 use crate::sample::Section;
 use crate::unit::{Gauge, Info};
 
-/// The machine itself: `host`. It is in the first sample, but for `host_allocation`; a field that the user suppresses is left out.
+/// The machine itself: `host`. It is in the first sample, or as soon as the GPUs are known, but for `host_allocation`; a field that the user suppresses is left out.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct HostMetrics {
     /// Identifier of the machine. On AWS the instance's id, `/sys/class/dmi/id/board_asset_tag`; elsewhere
@@ -37,15 +37,15 @@ pub struct HostMetrics {
     #[schemars(transform = Gauge("MiB"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_memory_mib: Option<u64>,
-    /// Model of the first GPU.
+    /// Model of the first GPU. `gpu`, `name`
     #[schemars(transform = Info)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_gpu_model: Option<String>,
-    /// Number of GPUs.
+    /// Number of GPUs. `gpu`
     #[schemars(transform = Gauge("GPUs"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_gpu_count: Option<u32>,
-    /// Memory of all GPUs together.
+    /// Memory of all GPUs together. `gpu`, `vram_total_bytes`
     #[schemars(transform = Gauge("MiB"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_gpu_vram_mib: Option<u64>,

@@ -23,7 +23,7 @@ pub use cloud::CloudMetrics;
 pub use cpu::CpuMetrics;
 pub use disk::{DiskMetrics, DiskMountMetrics, DiskType, Disks};
 pub use energy::{Energy, EnergyMetrics};
-pub use gpu::{GpuMetrics, Gpus};
+pub use gpu::{GpuMetrics, GpuProcess, Gpus, NvLinkMetrics};
 pub use host::{HostAllocation, HostMetrics};
 pub use memory::MemoryMetrics;
 pub use network::{NetworkMetrics, Networks};

@@ -108,6 +108,8 @@ impl Feed {
             Reading::Failed => None,
             Reading::Absent => {
                 self.done = true;
+                // Its thread ends.
+                self.place = Place::Nowhere;
                 None
             }
         };
@@ -123,6 +125,8 @@ struct Reader {
     config: Box<dyn SourceConfig>,
     host: Host,
     source: Option<Box<dyn Source>>,
+    /// It was looked for and is not here. A tick can ask once more before it has heard so.
+    absent: bool,
     pool: Pool<Sections>,
     last_read: Option<Instant>,
 }
@@ -130,17 +134,21 @@ struct Reader {
 impl Reader {
     fn new(component: &str, config: Box<dyn SourceConfig>, host: Host) -> Self {
         let guard = Guard::new(component.to_owned());
-        Self { guard, config, host, source: None, pool: Pool::new(), last_read: None }
+        Self { guard, config, host, source: None, absent: false, pool: Pool::new(), last_read: None }
     }
 
     fn read(&mut self, mut tick: Tick) -> Reading {
         tick.elapsed = self.last_read.map_or(Duration::ZERO, |last| tick.at.saturating_duration_since(last));
-        let Self { guard, config, host, source, pool, last_read } = self;
+        let Self { guard, config, host, source, absent, pool, last_read } = self;
+        if *absent {
+            return Reading::Absent;
+        }
         let reading = guard.call(tick.at, || {
             if source.is_none() {
                 *source = config.build(host)?;
             }
             let Some(source) = source else {
+                *absent = true;
                 return Ok(Reading::Absent);
             };
             let (sections, result) = pool.fill(|sections: &mut Sections| {

@@ -17,7 +17,7 @@ use crate::registry::Registry;
 use crate::sample::{Sample, Sections};
 use crate::sink::{Sink, SinkConfig, SinkContext};
 use crate::source::{Host, SourceConfig, Tick};
-use crate::tracked::{JobCgroup, Ledger, Tracked};
+use crate::tracked::{JobCgroup, Ledger, Members, Tracked};
 use feed::Feed;
 use outlet::Outlet;
 
@@ -121,6 +121,7 @@ impl Tracker {
             run: Arc::clone(&run),
             ledger: self.ledger,
             cgroup: self.cgroup,
+            members: Arc::default(),
             previous: Instant::now(),
             number: 0,
         };
@@ -162,6 +163,7 @@ struct Sampler {
     run: Arc<Run>,
     ledger: Ledger,
     cgroup: Option<Arc<JobCgroup>>,
+    members: Arc<Members>,
     previous: Instant,
     number: u64,
 }
@@ -196,7 +198,7 @@ impl Sampler {
         let spawned = !self.run.command.is_empty();
         let tracked = self.run.pid.map(|pid| {
             let cgroup = self.cgroup.as_ref().map(Arc::clone);
-            Tracked { pid, spawned, reaped: self.ledger.reaped(), cgroup }
+            Tracked { pid, spawned, reaped: self.ledger.reaped(), cgroup, members: Arc::clone(&self.members) }
         });
         Tick { number: self.number, at, elapsed: Duration::ZERO, last, tracked }
     }

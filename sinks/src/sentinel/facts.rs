@@ -1,6 +1,6 @@
 //! What a run is registered with.
 
-use resource_tracker_core::metrics::{CloudMetrics, Gpus, HostMetrics};
+use resource_tracker_core::metrics::{CloudMetrics, HostMetrics};
 use resource_tracker_core::{Run, Sample};
 use serde_json::{Map, Value};
 
@@ -66,13 +66,6 @@ pub(crate) fn of_sample(sample: &Sample) -> (Map<String, Value>, bool) {
             };
             (name, value)
         }));
-    }
-    let gpus: Vec<_> = sample.all::<Gpus>().flat_map(|list| &list.0).collect();
-    if let (Some(_), Some(first)) = (host, gpus.first()) {
-        let total: u64 = gpus.iter().map(|gpu| gpu.vram_total_bytes).sum();
-        facts.insert("host_gpu_model".into(), first.name.clone().into());
-        facts.insert("host_gpu_count".into(), gpus.len().into());
-        facts.insert("host_gpu_memory_mib".into(), (total >> 20).into());
     }
     (facts, host.is_some() && cloud.is_some())
 }

@@ -12,6 +12,7 @@ mod status;
 mod tree;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use resource_tracker_core::metrics::{ProcessAccounting, ProcessMetrics};
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source, through_json};
@@ -25,7 +26,11 @@ use pss::PssReader;
 use tree::Tree;
 
 use crate::allocation::Allocation;
+use crate::gpu::Board;
 use crate::procfile::{attribute, mib};
+
+/// What GPU sources said is believed for this long at least.
+const FRESH: Duration = Duration::from_secs(2);
 
 /// CPU time, memory, storage and context switches of the process tree that is tracked.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
@@ -54,6 +59,7 @@ impl SourceConfig for ProcessConfig {
             group: None,
             pss: PssReader::new(host, self.pss_budget_pct / 100.0),
             allocation: Allocation::shared(host)?,
+            gpus: Board::shared(host)?,
             peak_rss: 0,
             cpus: attribute(&host.sysfs.join("devices/system/cpu/present")).and_then(|list| cpus_in(&list)),
         })))
@@ -74,6 +80,7 @@ struct Process {
     /// CPUs that there are, or can be while it runs.
     cpus: Option<u64>,
     allocation: Arc<Allocation>,
+    gpus: Arc<Board>,
     /// The most memory that the tree or one process of it had resident, in bytes.
     peak_rss: u64,
 }
@@ -84,6 +91,8 @@ impl Source for Process {
         *metrics = ProcessMetrics::default();
         let Some(tracked) = &tick.tracked else { return Ok(()) };
         self.tree.walk(tracked, tick)?;
+        let alive = self.tree.members().iter().filter(|member| !member.stat.is_dead());
+        tracked.members.set(alive.map(|member| member.stat.pid));
         if !self.tree.was_seen() && !tracked.reaped.root {
             return Ok(());
         }
@@ -118,6 +127,11 @@ impl Source for Process {
         metrics.process_peak_rss_mib = Some(mib(self.peak_rss));
         metrics.process_voluntary_context_switches = Some(found.switches.voluntary);
         metrics.process_involuntary_context_switches = Some(found.switches.involuntary);
+        if let Some(share) = self.gpus.share_of_job(tick.at, (tick.elapsed * 3).max(FRESH)) {
+            metrics.process_gpu_usage = share.usage;
+            metrics.process_gpu_vram_mib = Some(mib(share.vram_bytes));
+            metrics.process_gpu_utilized = share.usage.map(|_| share.utilized);
+        }
         let pss = self.pss.read(members, tick.at);
         metrics.process_pss_mib = pss.map(|pss| pss.kib as f64 / 1024.0);
         metrics.process_pss_age_secs = pss.map(|pss| pss.age.as_secs_f64());

@@ -1,0 +1,87 @@
+//! Processes that compute (ROCm, HIP): `/sys/class/kfd/kfd`. Their work is not in the files of DRM.
+
+use std::path::{Path, PathBuf};
+
+use resource_tracker_core::metrics::GpuProcess;
+
+use crate::procfile::{attribute, percent};
+use crate::scan::number;
+
+pub(super) struct Kfd {
+    root: PathBuf,
+}
+
+/// A device that can compute.
+pub(super) struct Node {
+    gpu_id: u64,
+    pub(super) compute_units: u32,
+}
+
+/// A process that computes on it.
+pub(super) struct Process {
+    pub(super) pid: u32,
+    pub(super) vram_bytes: Option<u64>,
+    /// Compute units that it occupies at the moment, in percent of all.
+    pub(super) utilization_pct: Option<f64>,
+}
+
+impl Kfd {
+    pub(super) fn new(sysfs: &Path) -> Self {
+        Self { root: sysfs.join("class/kfd/kfd") }
+    }
+
+    /// The device with this render minor.
+    pub(super) fn node(&self, minor: u64) -> Option<Node> {
+        let nodes = std::fs::read_dir(self.root.join("topology/nodes")).ok()?.flatten();
+        nodes.map(|entry| entry.path()).find_map(|node| {
+            let properties = std::fs::read_to_string(node.join("properties")).ok()?;
+            let property = |name: &str| {
+                let line = properties.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+                number(line.trim().as_bytes())
+            };
+            if property("drm_render_minor")? != minor {
+                return None;
+            }
+            let units = property("simd_count")? / property("simd_per_cu").filter(|simds| *simds > 0)?;
+            let gpu_id = number(attribute(&node.join("gpu_id"))?.as_bytes())?;
+            Some(Node { gpu_id, compute_units: u32::try_from(units).ok()? })
+        })
+    }
+
+    /// Who computes on a device; `None` when that cannot be known.
+    pub(super) fn processes(&self, node: Option<&Node>) -> Option<Vec<Process>> {
+        let node = node?;
+        let entries = std::fs::read_dir(self.root.join("proc")).ok()?.flatten();
+        let process = |entry: std::fs::DirEntry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let value = |name: String| number(attribute(&entry.path().join(name))?.as_bytes());
+            let vram_bytes = value(format!("vram_{}", node.gpu_id))?;
+            let occupied = value(format!("stats_{}/cu_occupancy", node.gpu_id));
+            let share = occupied.map(|units| percent(units as f64, node.compute_units.into()).min(100.0));
+            // The kernel lists every process with every device.
+            (vram_bytes > 0 || share.is_some_and(|pct| pct > 0.0)).then_some(Process {
+                pid,
+                vram_bytes: Some(vram_bytes),
+                utilization_pct: share,
+            })
+        };
+        Some(entries.filter_map(process).collect())
+    }
+}
+
+/// What a process draws and what it computes, as one.
+pub(super) fn joined(drawing: Vec<GpuProcess>, computing: Vec<GpuProcess>) -> Vec<GpuProcess> {
+    let mut all = drawing;
+    for process in computing {
+        match all.iter_mut().find(|known| known.pid == process.pid) {
+            Some(known) => {
+                // Newer kernels count the memory of both in both places.
+                known.vram_bytes = known.vram_bytes.max(process.vram_bytes);
+                let shares = known.utilization_pct.into_iter().chain(process.utilization_pct);
+                known.utilization_pct = shares.reduce(|a, b| (a + b).min(100.0));
+            }
+            None => all.push(process),
+        }
+    }
+    all
+}

@@ -1,0 +1,124 @@
+//! AMD GPUs, by sysfs, with libdrm where it can be loaded.
+
+mod card;
+mod kfd;
+mod libdrm;
+mod metrics;
+mod pcie;
+
+use std::path::PathBuf;
+
+use resource_tracker_core::metrics::Gpus;
+use resource_tracker_core::{
+    Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source, through_json,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Shared;
+use super::fdinfo::Clients;
+use super::namespace::Namespace;
+use super::visible::Visible;
+use card::Card;
+use kfd::Kfd;
+use metrics::Readable;
+
+const NAME: &str = "amd";
+
+/// What a job is told of the devices that are meant for it.
+const VARIABLES: [&str; 2] = ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"];
+
+/// AMD GPUs: use, memory, temperature, power, clocks, links, errors, and what the job has of them.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(default, remote = "Self")]
+pub struct AmdConfig {
+    /// Where the device files of GPUs are, which libdrm asks.
+    pub devices: PathBuf,
+}
+
+impl Default for AmdConfig {
+    fn default() -> Self {
+        Self { devices: "/dev/dri".into() }
+    }
+}
+
+through_json!(AmdConfig);
+
+#[typetag::deserialize(name = "amd")]
+impl SourceConfig for AmdConfig {
+    fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
+        // Where the driver is not loaded, nothing of libdrm is touched.
+        if !host.sysfs.join("module/amdgpu").exists() {
+            return Ok(None);
+        }
+        let shared = Shared::new(host)?;
+        shared.board.looking(NAME);
+        let kfd = Kfd::new(&host.sysfs);
+        let cards = card::all(host, &self.devices, &kfd);
+        let broken = cards.iter().find_map(|card| match metrics::check(&card.path) {
+            Readable::Broken(reason) => Some((card, reason)),
+            _ => None,
+        });
+        if let Some((card, reason)) = &broken {
+            log::warn!("source amd: {}: {reason}; it is off", card.path.join(metrics::FILE).display());
+        }
+        if cards.is_empty() || broken.is_some() {
+            shared.board.absent(NAME);
+            return Ok(None);
+        }
+        Ok(Some(Box::new(Amd {
+            cards,
+            kfd,
+            shared,
+            host: host.clone(),
+            clients: Clients::new(host.procfs.clone(), |driver| driver == "amdgpu"),
+            namespace: Namespace::new(NAME, &host.procfs),
+            visible: Visible::default(),
+        })))
+    }
+
+    fn schedule(&self) -> Schedule {
+        Schedule { cadence: Cadence::EveryTick, blocking: true }
+    }
+}
+
+register_source!(
+    SourceEntry::new::<AmdConfig>(NAME, "AMD GPUs, and what the job has of them (amdgpu)").on_by_default().order(81)
+);
+
+struct Amd {
+    cards: Vec<Card>,
+    kfd: Kfd,
+    shared: Shared,
+    host: Host,
+    clients: Clients,
+    namespace: Namespace,
+    visible: Visible,
+}
+
+impl Source for Amd {
+    fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        let tree = tick.tracked.as_ref().map(|tracked| tracked.pids());
+        let usage = tree.as_deref().map(|tree| self.clients.read(tree, tick.at)).unwrap_or_default();
+        let count = self.cards.len();
+        let Gpus(list) = out.section();
+        list.clear();
+        for card in &mut self.cards {
+            let mut metrics = card.read(count, tick.at);
+            let computing = self.kfd.processes(card.kfd.as_ref());
+            metrics.process_count = computing.as_ref().map(|list| list.len() as u32);
+            let drawing = super::drm::processes(usage.iter().filter(|usage| usage.device == metrics.uuid));
+            let share = |pid: u32| computing.iter().flatten().find(|process| process.pid == pid)?.utilization_pct;
+            let listed = computing.iter().flatten().map(|process| (process.pid, process.vram_bytes)).collect();
+            let computing = self.namespace.those_in(tree.as_deref(), Some(listed), None, share);
+            metrics.processes = computing.map(|computing| kfd::joined(drawing, computing));
+            self.visible.add(&VARIABLES, &self.host.procfs, tick, &mut metrics.detail);
+            list.push(metrics);
+        }
+        super::tell(&self.shared.board, &self.shared.allocation, NAME, list, tick);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

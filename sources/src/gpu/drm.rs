@@ -1,0 +1,88 @@
+//! What the job has of GPUs whose driver tells it with the open files of each process: Intel's i915 and xe, and others.
+
+use resource_tracker_core::metrics::GpuProcess;
+use resource_tracker_core::{
+    Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source,
+};
+
+use crate::keyless::keyless;
+use crate::procfile::attribute;
+
+use super::Shared;
+use super::board::{Devices, Share};
+use super::fdinfo::Clients;
+
+const NAME: &str = "drm";
+
+/// These have sources of their own.
+const OTHERS: [&str; 2] = ["amdgpu", "nvidia"];
+
+keyless! {
+    /// What the job has of GPUs of other vendors, by its open DRM files.
+    pub struct DrmConfig
+}
+
+#[typetag::deserialize(name = "drm")]
+impl SourceConfig for DrmConfig {
+    fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
+        let cards = std::fs::read_dir(host.sysfs.join("class/drm")).into_iter().flatten().flatten();
+        let render = cards.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"renderD"));
+        let drivers = render.filter_map(|entry| driver(&attribute(&entry.path().join("device/uevent"))?));
+        if !drivers.into_iter().any(|driver| is_other(&driver)) {
+            return Ok(None);
+        }
+        let clients = Clients::new(host.procfs.clone(), is_other);
+        Ok(Some(Box::new(Drm { shared: Shared::new(host)?, clients })))
+    }
+
+    fn schedule(&self) -> Schedule {
+        Schedule { cadence: Cadence::EveryTick, blocking: true }
+    }
+}
+
+register_source!(
+    SourceEntry::new::<DrmConfig>(NAME, "What the job has of Intel's and other GPUs (DRM)").on_by_default().order(82)
+);
+
+struct Drm {
+    shared: Shared,
+    clients: Clients,
+}
+
+impl Source for Drm {
+    fn collect(&mut self, tick: &Tick, _: &mut Sections) -> anyhow::Result<()> {
+        self.shared.board.found(NAME, Devices::default());
+        let tree = tick.tracked.as_ref().map(|tracked| tracked.pids()).unwrap_or_default();
+        let usage = self.clients.read(&tree, tick.at);
+        // Not every driver tells; that the job uses none is known when it has opened one.
+        let share = (!usage.is_empty()).then(|| {
+            let mut devices: Vec<&str> = usage.iter().map(|usage| usage.device.as_str()).collect();
+            devices.sort_unstable();
+            devices.dedup();
+            let lists =
+                devices.into_iter().map(|device| processes(usage.iter().filter(|usage| usage.device == device)));
+            lists.fold(Share::default(), |sum, list| sum.plus(Share::of(&list)))
+        });
+        self.shared.board.used_by_job(NAME, share, tick.at);
+        Ok(())
+    }
+}
+
+/// Usage as the list of a device.
+pub(super) fn processes<'a>(usage: impl Iterator<Item = &'a super::fdinfo::Usage>) -> Vec<GpuProcess> {
+    let process = |usage: &super::fdinfo::Usage| GpuProcess {
+        pid: usage.pid,
+        vram_bytes: usage.vram_bytes,
+        utilization_pct: usage.utilization_pct,
+    };
+    usage.map(process).collect()
+}
+
+fn is_other(driver: &str) -> bool {
+    !OTHERS.iter().any(|other| driver.starts_with(other))
+}
+
+/// `DRIVER` of a `uevent` file.
+pub(super) fn driver(uevent: &str) -> Option<String> {
+    uevent.lines().find_map(|line| line.strip_prefix("DRIVER=")).map(str::to_owned)
+}

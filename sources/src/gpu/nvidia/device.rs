@@ -1,0 +1,176 @@
+//! One GPU, and its parts.
+
+use nvml_wrapper::Device as Handle;
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
+use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, TemperatureSensor};
+use nvml_wrapper::error::NvmlError;
+use resource_tracker_core::Tick;
+use resource_tracker_core::metrics::GpuMetrics;
+
+use crate::gpu::namespace::Namespace;
+use crate::gpu::pace::Paced;
+use crate::gpu::{gained, set_vram};
+
+use super::gpm::Gpm;
+use super::library::Library;
+use super::links::Links;
+use super::mig;
+use super::processes::Processes;
+
+pub(super) struct Device {
+    index: u32,
+    /// What never changes: names, versions, limits of the link. It is asked once, and told also when the device is lost.
+    facts: Option<GpuMetrics>,
+    calls: Calls,
+    energy: Option<u64>,
+    gpm: Gpm,
+    links: Links,
+    processes: Processes,
+    parts: Vec<mig::Part>,
+}
+
+/// The calls, each paced by the time that it takes.
+#[derive(Default)]
+struct Calls {
+    utilization: Paced<(u32, u32)>,
+    memory: Paced<(u64, u64)>,
+    temperature: Paced<u32>,
+    power: Paced<u32>,
+    clock: Paced<u32>,
+    memory_clock: Paced<u32>,
+    encoder: Paced<u32>,
+    decoder: Paced<u32>,
+    power_limit: Paced<u32>,
+    energy: Paced<u64>,
+    fan: Paced<u32>,
+    throttle: Paced<Vec<String>>,
+    state: Paced<u32>,
+    link_generation: Paced<u32>,
+    link_width: Paced<u32>,
+    ecc_corrected: Paced<u64>,
+    ecc_uncorrected: Paced<u64>,
+    mig: Paced<bool>,
+}
+
+impl Device {
+    pub(super) fn new(index: u32) -> Self {
+        Self {
+            index,
+            facts: None,
+            calls: Calls::default(),
+            energy: None,
+            gpm: Gpm::default(),
+            links: Links::default(),
+            processes: Processes::default(),
+            parts: Vec::new(),
+        }
+    }
+
+    /// The device as it is now, and its parts. `count` is the number of all devices, `tree` whom to look for.
+    pub(super) fn read(
+        &mut self,
+        library: &'static Library,
+        count: usize,
+        tick: &Tick,
+        tree: Option<&[i32]>,
+        namespace: &mut Namespace,
+    ) -> Vec<GpuMetrics> {
+        let Ok(handle) = library.nvml.device_by_index(self.index) else {
+            return self.facts.iter().cloned().collect();
+        };
+        let facts = self.facts.get_or_insert_with(|| facts(library, &handle, self.index));
+        let mut metrics = facts.clone();
+        self.calls.fill(&mut metrics, library, &handle, count);
+        let millijoules = self.calls.energy.get(count, || handle.total_energy_consumption().ok());
+        metrics.energy_joules = gained(&mut self.energy, millijoules).map(|millijoules| millijoules as f64 / 1e3);
+        self.links.fill(&mut metrics, library, &handle, count, tick.at);
+        self.processes.fill(&mut metrics, &handle, count, tick.at, tree, namespace);
+        metrics.sm_utilization_pct = self.gpm.utilization(library, &handle, tick.at).or(self.processes.all_together());
+        let is_divided = self.calls.mig.get(count, || handle.mig_mode().ok().map(|mode| mode.current == 1));
+        if is_divided != Some(true) {
+            self.parts.clear();
+            return vec![metrics];
+        }
+        let parts = mig::read(&mut self.parts, &metrics, library, &handle, count, tree, namespace);
+        // Whether the list of the whole has those of the parts depends on who asks.
+        metrics.processes = None;
+        std::iter::once(metrics).chain(parts).collect()
+    }
+}
+
+impl Calls {
+    fn fill(&mut self, metrics: &mut GpuMetrics, library: &Library, handle: &Handle<'_>, count: usize) {
+        let rates = self.utilization.get(count, || handle.utilization_rates().ok().map(|now| (now.gpu, now.memory)));
+        metrics.utilization_pct = rates.map(|(gpu, _)| pct(gpu));
+        metrics.memory_utilization_pct = rates.map(|(_, memory)| pct(memory));
+        let memory = self.memory.get(count, || memory(library, handle));
+        set_vram(metrics, memory.map(|(total, _)| total), memory.map(|(_, used)| used));
+        metrics.temperature_celsius = self.temperature.get(count, || handle.temperature(TemperatureSensor::Gpu).ok());
+        metrics.power_watts = self.power.get(count, || handle.power_usage().ok()).map(watts);
+        metrics.frequency_mhz = self.clock.get(count, || handle.clock_info(Clock::SM).ok());
+        metrics.memory_frequency_mhz = self.memory_clock.get(count, || handle.clock_info(Clock::Memory).ok());
+        let encoder = || handle.encoder_utilization().ok().map(|now| now.utilization);
+        metrics.encoder_utilization_pct = self.encoder.get(count, encoder).map(pct);
+        let decoder = || handle.decoder_utilization().ok().map(|now| now.utilization);
+        metrics.decoder_utilization_pct = self.decoder.get(count, decoder).map(pct);
+        metrics.power_limit_watts = self.power_limit.get(count, || handle.enforced_power_limit().ok()).map(watts);
+        metrics.fan_speed_pct = self.fan.get(count, || fastest_fan(handle)).map(f64::from);
+        metrics.throttle_reasons = self.throttle.get(count, || Some(reasons(handle.current_throttle_reasons().ok()?)));
+        let state = || handle.performance_state().ok().map(|state| state.as_c());
+        metrics.performance_state =
+            self.state.get(count, state).filter(|state| *state < 16).map(|state| format!("P{state}"));
+        metrics.pcie_link_generation = self.link_generation.get(count, || handle.current_pcie_link_gen().ok());
+        metrics.pcie_link_width = self.link_width.get(count, || handle.current_pcie_link_width().ok());
+        let errors = |kind: MemoryError| handle.total_ecc_errors(kind, EccCounter::Volatile).ok();
+        metrics.ecc_corrected_errors = self.ecc_corrected.get(count, || errors(MemoryError::Corrected));
+        metrics.ecc_uncorrected_errors = self.ecc_uncorrected.get(count, || errors(MemoryError::Uncorrected));
+    }
+}
+
+/// Total and used bytes. Drivers before 510 have an older call only.
+pub(super) fn memory(library: &Library, handle: &Handle<'_>) -> Option<(u64, u64)> {
+    match handle.memory_info() {
+        Ok(memory) => Some((memory.total, memory.used)),
+        Err(NvmlError::FailedToLoadSymbol(_)) => library.extra.memory(handle),
+        Err(_) => None,
+    }
+}
+
+fn facts(library: &Library, handle: &Handle<'_>, index: u32) -> GpuMetrics {
+    let mut metrics = GpuMetrics {
+        uuid: handle.uuid().unwrap_or_default(),
+        name: handle.name().unwrap_or_default(),
+        device_type: "GPU".into(),
+        host_id: format!("nvidia{}", handle.minor_number().unwrap_or(index)),
+        core_count: handle.num_cores().ok(),
+        pcie_link_generation_max: handle.max_pcie_link_gen().ok(),
+        pcie_link_width_max: handle.max_pcie_link_width().ok(),
+        ..GpuMetrics::default()
+    };
+    let detail = [
+        ("driver_version", library.driver_version.clone()),
+        ("cuda_version", library.cuda_version.clone()),
+        ("pci_bus_id", handle.pci_info().ok().map(|pci| pci.bus_id)),
+        ("board_part_number", handle.board_part_number().ok()),
+        ("vbios_version", handle.vbios_version().ok()),
+    ];
+    metrics.detail.extend(detail.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
+    metrics
+}
+
+fn fastest_fan(handle: &Handle<'_>) -> Option<u32> {
+    (0..handle.num_fans().ok()?).filter_map(|fan| handle.fan_speed(fan).ok()).max()
+}
+
+fn reasons(reasons: ThrottleReasons) -> Vec<String> {
+    reasons.iter_names().map(|(name, _)| name.to_lowercase()).filter(|name| name != "none").collect()
+}
+
+/// NVML's percentages are whole, and a reading between two of its own periods can pass 100.
+fn pct(value: u32) -> f64 {
+    f64::from(value.min(100))
+}
+
+fn watts(milliwatts: u32) -> f64 {
+    f64::from(milliwatts) / 1e3
+}

@@ -1,0 +1,98 @@
+//! The NVML library: found, loaded, and never unloaded.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{anyhow, bail};
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+
+use super::extra::Extra;
+
+/// What the dynamic linker is asked for.
+const DEFAULT: &str = "libnvidia-ml.so.1";
+
+pub(super) struct Library {
+    pub(super) nvml: &'static Nvml,
+    pub(super) extra: Extra,
+    pub(super) driver_version: Option<String>,
+    pub(super) cuda_version: Option<String>,
+}
+
+/// NVML is one for the whole process, so trackers that run side by side share it. A device's handle must not outlive
+/// it, and it has threads and handlers of its own: it stays until the process ends.
+static LOADED: Mutex<Vec<(PathBuf, &'static Library)>> = Mutex::new(Vec::new());
+
+/// Loads the library. `None`: there is none, or no driver, or it cannot be used, which was said.
+///
+/// # Errors
+/// When it may work later.
+pub(super) fn open(configured: Option<&Path>) -> anyhow::Result<Option<&'static Library>> {
+    let path = configured.unwrap_or(Path::new(DEFAULT));
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, library)) = loaded.iter().find(|(known, _)| known == path) {
+        return Ok(Some(library));
+    }
+    match load(path) {
+        Ok(library) => {
+            let library: &'static Library = Box::leak(Box::new(library));
+            loaded.push((path.to_owned(), library));
+            Ok(Some(library))
+        }
+        Err(error) => refuse(path, configured.is_some(), error),
+    }
+}
+
+fn load(path: &Path) -> Result<Library, NvmlError> {
+    // It is never dropped: that would call what an old or a wrong library may not have.
+    let nvml: &'static Nvml = Box::leak(Box::new(Nvml::builder().lib_path(path.as_os_str()).init()?));
+    // Without these there is nothing that could be told.
+    if nvml.device_count()? > 0
+        && let Err(error @ NvmlError::FailedToLoadSymbol(_)) = nvml.device_by_index(0)
+    {
+        return Err(error);
+    }
+    let cuda = nvml.sys_cuda_driver_version().ok();
+    Ok(Library {
+        extra: Extra::open(path)?,
+        driver_version: nvml.sys_driver_version().ok(),
+        cuda_version: cuda.map(|version| format!("{}.{}", version / 1000, version % 1000 / 10)),
+        nvml,
+    })
+}
+
+fn refuse(path: &Path, configured: bool, error: NvmlError) -> anyhow::Result<Option<&'static Library>> {
+    let name = path.display();
+    match error {
+        NvmlError::LibloadingError(error) if !configured && is_missing(&error) => Ok(None),
+        // A container for machines with and without GPUs has the library everywhere.
+        NvmlError::DriverNotLoaded if !configured => Ok(None),
+        NvmlError::LibloadingError(error) => {
+            log::warn!("source nvidia: cannot load {name}: {}; it is off", reason(&error));
+            Ok(None)
+        }
+        NvmlError::FailedToLoadSymbol(error) => {
+            log::warn!("source nvidia: {name} is no NVML, or one that is too old: {error}; it is off");
+            Ok(None)
+        }
+        error @ (NvmlError::LibRmVersionMismatch | NvmlError::DriverNotLoaded | NvmlError::NoPermission) => {
+            log::warn!("source nvidia: {name} cannot be used: {error}; it is off");
+            Ok(None)
+        }
+        error => bail!(anyhow!(error).context(format!("{name} does not start"))),
+    }
+}
+
+/// Whether the linker has found nothing of that name, and not a file that it cannot use.
+fn is_missing(error: &libloading::Error) -> bool {
+    let text = reason(error);
+    text.starts_with(DEFAULT) && text.contains("No such file or directory")
+}
+
+/// What `dlerror` says.
+fn reason(error: &libloading::Error) -> String {
+    match error {
+        libloading::Error::DlOpen { desc } | libloading::Error::DlSym { desc } => format!("{desc:?}").replace('"', ""),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,111 @@
+//! NVIDIA GPUs, through NVML, which is loaded when it is there.
+
+mod device;
+mod extra;
+mod gpm;
+mod library;
+mod links;
+mod mig;
+mod pcie;
+mod processes;
+
+use std::path::PathBuf;
+
+use resource_tracker_core::metrics::{GpuMetrics, Gpus};
+use resource_tracker_core::{
+    Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source, through_json,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Shared;
+use super::namespace::Namespace;
+use super::visible::Visible;
+use device::Device;
+use library::Library;
+use pcie::Pcie;
+
+const NAME: &str = "nvidia";
+
+/// What a job is told of the devices that are meant for it.
+const VARIABLES: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"];
+
+/// NVIDIA GPUs: use, memory, temperature, power, clocks, links, errors, and what the job has of them.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, remote = "Self")]
+pub struct NvidiaConfig {
+    /// The NVML library to load, instead of libnvidia-ml.so.1 where the dynamic linker finds it.
+    pub library: Option<PathBuf>,
+}
+
+through_json!(NvidiaConfig);
+
+#[typetag::deserialize(name = "nvidia")]
+impl SourceConfig for NvidiaConfig {
+    fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
+        let shared = Shared::new(host)?;
+        shared.board.looking(NAME);
+        let library = library::open(self.library.as_deref());
+        if !matches!(library, Ok(Some(_))) {
+            shared.board.absent(NAME);
+        }
+        let Some(library) = library? else { return Ok(None) };
+        Ok(Some(Box::new(Nvidia {
+            library,
+            shared,
+            host: host.clone(),
+            devices: Vec::new(),
+            pcie: Pcie::default(),
+            namespace: Namespace::new(NAME, &host.procfs),
+            visible: Visible::default(),
+        })))
+    }
+
+    fn schedule(&self) -> Schedule {
+        Schedule { cadence: Cadence::EveryTick, blocking: true }
+    }
+}
+
+register_source!(
+    SourceEntry::new::<NvidiaConfig>(NAME, "NVIDIA GPUs, and what the job has of them (NVML)")
+        .on_by_default()
+        .order(80)
+);
+
+struct Nvidia {
+    library: &'static Library,
+    shared: Shared,
+    host: Host,
+    devices: Vec<Device>,
+    pcie: Pcie,
+    namespace: Namespace,
+    visible: Visible,
+}
+
+impl Source for Nvidia {
+    fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        let count = self.library.nvml.device_count()? as usize;
+        if count != self.devices.len() {
+            // One has appeared or is gone, and the others may have moved.
+            self.devices = (0..count as u32).map(Device::new).collect();
+        }
+        let tree = tick.tracked.as_ref().map(|tracked| tracked.pids());
+        let Gpus(list) = out.section();
+        list.clear();
+        for device in &mut self.devices {
+            let mut parts = device.read(self.library, count, tick, tree.as_deref(), &mut self.namespace);
+            list.append(&mut parts);
+        }
+        self.pcie.read(self.library, list, tick.number);
+        for gpu in list.iter_mut() {
+            self.visible.add(&VARIABLES, &self.host.procfs, tick, &mut gpu.detail);
+        }
+        super::tell(&self.shared.board, &self.shared.allocation, NAME, list, tick);
+        Ok(())
+    }
+}
+
+/// A device that is whole, or a part that has a parent.
+fn is_whole(gpu: &GpuMetrics) -> bool {
+    gpu.parent_uuid.is_none()
+}
