@@ -1,5 +1,5 @@
 //! Measures the tracker and prints tables: `cargo build --release && cargo run --release -p benchmarks`, with the names
-//! of tables to print only those (`cost syscalls ticks accuracy size compare`). `TRACKER=FILE` measures another binary.
+//! of tables to print only those (`cost syscalls ticks accuracy size stream gpu compare`). `TRACKER=FILE` measures another binary.
 //!
 //! Every figure is a ratio or a difference of two that were taken in the same run, side by side. Nothing is asserted.
 
@@ -8,6 +8,7 @@ mod compare;
 mod cost;
 mod cputime;
 mod floor;
+mod gpu;
 mod jobs;
 mod launch;
 mod size;
@@ -34,13 +35,14 @@ fn main() -> anyhow::Result<()> {
         _ => (),
     }
     type Print = fn() -> anyhow::Result<()>;
-    let tables: [(&str, Print); 7] = [
+    let tables: [(&str, Print); 8] = [
         ("cost", cost::print),
         ("syscalls", syscalls::print),
         ("ticks", ticks::print),
         ("accuracy", accuracy::print),
         ("size", size::print),
         ("stream", stream::print),
+        ("gpu", gpu::print),
         ("compare", compare::print),
     ];
     if let Some(unknown) = arguments.iter().find(|name| !tables.iter().any(|(table, _)| table == name)) {

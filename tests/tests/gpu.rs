@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use resource_tracker_tests::{command, number, samples, shared_library, stop_after, text, track, tracker};
+use resource_tracker_tests::{command, has, number, samples, shared_library, stop_after, text, track, tracker};
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
@@ -461,11 +461,41 @@ fn a_driver_that_is_not_loaded_is_no_reason_to_speak() {
     assert_eq!(text(&output.stderr), "");
 }
 
+/// The calls into both vendors' libraries, under valgrind.
+#[test]
+fn the_boundary_is_clean() {
+    if !has("valgrind", "the_boundary_is_clean") {
+        return;
+    }
+    let process = json!({ "pid": 1, "bytes": 1, "share": 5 });
+    let device = json!({ "utilization": [50, 1], "links": 2, "gpm": 5.0, "fans": [1], "churn": true,
+                         "processes": [process], "parts": [{}] });
+    let nvml = Nvml::new(json!({ "copies": 2, "devices": [device] }));
+    let libdrm = shared_library("fake-libdrm");
+    for name in ["libdrm.so.2", "libdrm_amdgpu.so.1"] {
+        symlink(&libdrm, nvml.folder.path().join(name)).unwrap();
+    }
+    let output = command("valgrind")
+        .env("LD_LIBRARY_PATH", nvml.folder.path())
+        .env("FAKE_NVML", nvml.script())
+        .args(["--quiet", "--error-exitcode=99", "--leak-check=full", "--errors-for-leak-kinds=definite"])
+        .arg(tracker())
+        .args(["-i", "0.1", "--output=/dev/stdout"])
+        .args(amd_machine(nvml.folder.path()))
+        .args(["--", "sleep", "4"])
+        .output()
+        .unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+    let found = with_gpus(&output);
+    assert_eq!(found[found.len() - 1]["gpu"].as_array().unwrap().len(), 5);
+}
+
 /// 100,000 readings of a machine with everything, at 1 ms: the memory of the tracker stays what it was.
 #[test]
 fn memory_is_flat_over_many_collections() {
     let long = std::env::var_os("RESOURCE_TRACKER_LONG_TESTS").is_some();
-    let millis = if long { 100_000 } else { 3_000 };
+    // One tick in twenty finds the library still at work.
+    let millis = if long { 110_000 } else { 3_000 };
     let device = json!({ "utilization": [50, 1], "links": 2, "gpm": 5.0, "fans": [1],
                          "processes": [{ "pid": 1, "bytes": 1, "share": 5 }], "parts": [{}] });
     let nvml = Nvml::new(json!({ "devices": [device] }));

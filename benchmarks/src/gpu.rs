@@ -1,0 +1,72 @@
+//! What each call of NVML takes on the GPUs of this machine, which nobody but they can say.
+
+use std::time::{Duration, Instant};
+
+use nvml_wrapper::Device;
+use nvml_wrapper::Nvml;
+use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, PcieUtilCounter, TemperatureSensor};
+
+use crate::launch::spread;
+use crate::table;
+
+/// Each call is timed so often, a little apart, as a tracker makes it.
+const TIMES: usize = 50;
+const APART: Duration = Duration::from_millis(5);
+
+type Call = (&'static str, fn(&Device<'_>) -> bool);
+
+const CALLS: [Call; 17] = [
+    ("UtilizationRates", |gpu| gpu.utilization_rates().is_ok()),
+    ("MemoryInfo_v2", |gpu| gpu.memory_info().is_ok()),
+    ("Temperature", |gpu| gpu.temperature(TemperatureSensor::Gpu).is_ok()),
+    ("PowerUsage", |gpu| gpu.power_usage().is_ok()),
+    ("EnforcedPowerLimit", |gpu| gpu.enforced_power_limit().is_ok()),
+    ("TotalEnergyConsumption", |gpu| gpu.total_energy_consumption().is_ok()),
+    ("ClockInfo", |gpu| gpu.clock_info(Clock::SM).is_ok()),
+    ("EncoderUtilization", |gpu| gpu.encoder_utilization().is_ok()),
+    ("CurrentClocksThrottleReasons", |gpu| gpu.current_throttle_reasons().is_ok()),
+    ("PerformanceState", |gpu| gpu.performance_state().is_ok()),
+    ("CurrPcieLinkGeneration", |gpu| gpu.current_pcie_link_gen().is_ok()),
+    ("TotalEccErrors", |gpu| gpu.total_ecc_errors(MemoryError::Corrected, EccCounter::Volatile).is_ok()),
+    ("ComputeRunningProcesses", |gpu| gpu.running_compute_processes().is_ok()),
+    ("GraphicsRunningProcesses", |gpu| gpu.running_graphics_processes().is_ok()),
+    ("ProcessUtilization", |gpu| gpu.process_utilization_stats(0).is_ok()),
+    ("GpmSampleGet", |gpu| gpu.gpm_sample().is_ok()),
+    ("PcieThroughput", |gpu| gpu.pcie_throughput(PcieUtilCounter::Send).is_ok()),
+];
+
+pub(crate) fn print() -> anyhow::Result<()> {
+    let start = Instant::now();
+    let nvml = match Nvml::init() {
+        Ok(nvml) => nvml,
+        Err(error) => {
+            println!("No GPU that NVML knows ({error}), so its calls are not timed.\n");
+            return Ok(());
+        }
+    };
+    let init = start.elapsed();
+    for index in 0..nvml.device_count()?.min(1) {
+        let gpu = nvml.device_by_index(index)?;
+        let driver = nvml.sys_driver_version().unwrap_or_default();
+        println!("{}, driver {driver}; the library was ready after {:.1} ms.\n", gpu.name()?, init.as_secs_f64() * 1e3);
+        table::head("Calls of NVML, of one device", ["call", "median, µs", "longest, µs", "answered"]);
+        for (name, call) in CALLS {
+            let (mut times, mut answered) = (Vec::new(), 0);
+            for _ in 0..TIMES {
+                std::thread::sleep(APART);
+                let start = Instant::now();
+                answered += usize::from(call(&gpu));
+                times.push(start.elapsed().as_secs_f64() * 1e6);
+            }
+            let (median, _, longest) = spread(times);
+            table::row([
+                name.into(),
+                format!("{median:.0}"),
+                format!("{longest:.0}"),
+                format!("{answered} of {TIMES}"),
+            ]);
+        }
+        table::note("Each call is made 50 times, 5 ms apart.");
+    }
+    Ok(())
+}
