@@ -28,7 +28,7 @@ const EXAMPLES: &str = "Examples:
 
 Every flag has an environment variable: --job-name is TRACKER_JOB_NAME, --interval is TRACKER_INTERVAL, and so on; any
 other key of the configuration is TRACKER_ and its path, as in TRACKER_SINKS__ARCHIVE__PATH. Flags win over variables,
-variables over the file. The words components, config, schema, upload, completions, man-page and help are commands of the
+variables over the file. The words components, config, schema, plugin, upload, completions, man-page and help are commands of the
 tracker; to run a program of that name, put -- in front of it.";
 
 #[derive(Debug, Parser)]
@@ -118,6 +118,10 @@ pub(crate) struct Configuration {
     /// Turn sources or sinks off, by name
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) disable: Vec<String>,
+
+    /// Load the sources and sinks of a plugin; can be given more than once
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plugin: Vec<PathBuf>,
 
     /// Set any key of the configuration, as in sinks.archive.path=run.jsonl
     #[arg(long, value_name = "KEY=VALUE", value_parser = ValueParser::from(assignment))]

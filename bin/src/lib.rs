@@ -13,6 +13,7 @@ mod commands;
 mod footprint;
 mod inherited;
 mod logger;
+mod plugins;
 mod run;
 mod settings;
 mod signals;
@@ -77,7 +78,7 @@ fn run(arguments: Vec<OsString>, inherited: &Inherited) -> i32 {
         None => run::run(&cli, inherited),
         Some(Action::Components) => commands::components(&cli),
         Some(Action::Config { action }) => commands::config(&cli, action),
-        Some(Action::Schema { markdown }) => commands::schema(*markdown),
+        Some(Action::Schema { markdown }) => commands::schema(&cli, *markdown),
         Some(Action::Upload { dry_run, directory }) => commands::upload(&cli, *dry_run, directory.as_deref()),
         Some(Action::Completions { shell }) => commands::completions(*shell),
         Some(Action::ManPage) => commands::man_page(),

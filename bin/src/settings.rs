@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use resource_tracker_core::config::{ConfigError, Interval, KnownTable};
+use resource_tracker_core::registry::Registry;
 use resource_tracker_core::{Job, Settings};
 use resource_tracker_sinks::sentinel::TOKEN;
 use resource_tracker_sinks::{Columns, Format};
@@ -11,6 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::cli::Cli;
+use crate::plugins;
 
 /// The table of the sink that streams to Sentinel.
 pub(crate) const SENTINEL: &str = "sinks.sentinel-s3";
@@ -18,7 +20,7 @@ pub(crate) const SENTINEL: &str = "sinks.sentinel-s3";
 const DEFAULT_FILE: &str = "resource-tracker.toml";
 
 /// Environment variables whose names are fixed, and the keys that they set.
-const VARIABLES: [(&str, &str); 21] = [
+const VARIABLES: [(&str, &str); 22] = [
     ("TRACKER_INTERVAL", "tracker.interval_secs"),
     ("TRACKER_FORMAT", "tracker.format"),
     ("TRACKER_OUTPUT", "tracker.output"),
@@ -26,6 +28,7 @@ const VARIABLES: [(&str, &str); 21] = [
     ("TRACKER_CSV_COLUMNS", "tracker.csv_columns"),
     ("TRACKER_NO_SUBREAPER", "tracker.no_subreaper"),
     ("TRACKER_NO_CGROUP", "tracker.no_cgroup"),
+    ("TRACKER_PLUGINS", "plugins.load"),
     ("TRACKER_PID", "job.pid"),
     ("TRACKER_JOB_NAME", "job.name"),
     ("TRACKER_PROJECT_NAME", "job.project_name"),
@@ -100,6 +103,29 @@ pub(crate) struct JobTable {
     pub(crate) labels: Job,
 }
 
+/// Which plugins are loaded: the table `[plugins]`.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct PluginsTable {
+    /// Files to load.
+    #[serde(deserialize_with = "paths")]
+    pub(crate) load: Vec<PathBuf>,
+    /// A folder whose .so files are all loaded. It and they must belong to root or to you, and nobody else may write there.
+    pub(crate) dir: Option<PathBuf>,
+    /// Run each source and sink of a plugin in a process of its own, which may crash.
+    #[serde(deserialize_with = "switch")]
+    pub(crate) isolate: bool,
+}
+
+/// A list of paths, also as the text that a variable holds, with colons between them.
+fn paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
+    match Value::deserialize(deserializer)? {
+        Value::String(text) => Ok(text.split(':').filter(|path| !path.is_empty()).map(PathBuf::from).collect()),
+        list @ Value::Array(_) => serde_json::from_value(list).map_err(serde::de::Error::custom),
+        _ => Err(serde::de::Error::custom("must be a list of files")),
+    }
+}
+
 /// True or false, also as the text that a variable holds.
 fn switch<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     match Value::deserialize(deserializer)? {
@@ -122,8 +148,12 @@ fn pid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i32>, D::Err
 }
 
 /// The tables beside `sources` and `sinks`.
-pub(crate) fn known_tables() -> [KnownTable; 2] {
-    [KnownTable::new::<JobTable>("job"), KnownTable::new::<TrackerTable>("tracker")]
+pub(crate) fn known_tables() -> [KnownTable; 3] {
+    [
+        KnownTable::new::<JobTable>("job"),
+        KnownTable::new::<PluginsTable>("plugins"),
+        KnownTable::new::<TrackerTable>("tracker"),
+    ]
 }
 
 /// The configuration file that the user means.
@@ -133,11 +163,12 @@ pub(crate) fn config_file(cli: &Cli) -> PathBuf {
 }
 
 /// All layers: the file, the environment, the flags, and below them the sink that samples go to by default.
-pub(crate) fn settings(cli: &Cli) -> Result<Settings, ConfigError> {
-    let mut settings = Settings::new().file(&config_file(cli)).environment(&VARIABLES, std::env::vars_os());
-    settings = flags(settings, cli);
-    for (key, value) in &cli.configuration.set {
-        settings = settings.set_assignment("--set", &format!("{key}={value}"))?;
+pub(crate) fn settings(cli: &Cli) -> anyhow::Result<Settings> {
+    let mut settings = layers(cli, Registry::new())?;
+    let registry = plugins::load(cli, &settings)?;
+    if registry.plugins().next().is_some() {
+        // Once more, because names of components matter in the layers.
+        settings = layers(cli, registry)?;
     }
     let tracker: TrackerTable = settings.extract("tracker")?;
     settings = default_sink(settings, &tracker);
@@ -147,6 +178,16 @@ pub(crate) fn settings(cli: &Cli) -> Result<Settings, ConfigError> {
     }
     for name in &cli.configuration.disable {
         settings = settings.switch("--disable", name, false)?;
+    }
+    Ok(settings)
+}
+
+/// What the user set, wherever.
+fn layers(cli: &Cli, registry: Registry) -> Result<Settings, ConfigError> {
+    let settings = Settings::of(registry).file(&config_file(cli)).environment(&VARIABLES, std::env::vars_os());
+    let mut settings = flags(settings, cli);
+    for (key, value) in &cli.configuration.set {
+        settings = settings.set_assignment("--set", &format!("{key}={value}"))?;
     }
     Ok(settings)
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
 
-use crate::sample::Sample;
+use crate::sample::{Sample, Sections};
 
 /// Writes numbers with at most six decimals: finer than anything the kernel counts, and short.
 struct Rounded;
@@ -27,7 +27,9 @@ fn append<T: ?Sized + Serialize>(line: &mut Vec<u8>, value: &T) -> serde_json::R
 }
 
 fn key(line: &mut Vec<u8>, name: &(impl ?Sized + Serialize)) -> serde_json::Result<()> {
-    line.push(if line.ends_with(b"{") { b'{' } else { b',' });
+    if !line.ends_with(b"{") {
+        line.push(b',');
+    }
     append(line, name)?;
     line.push(b':');
     Ok(())
@@ -60,17 +62,37 @@ fn write_members(sample: &Sample, line: &mut Vec<u8>) -> serde_json::Result<()> 
             continue;
         }
         key(line, name)?;
-        let start = line.len();
-        for (_, section) in sample.sections().skip(index).filter(|(other, _)| *other == name) {
-            let joint = line.len();
-            append(line, section)?;
-            join(line, start, joint);
-        }
+        write_joined(sample.sections().skip(index).filter(|(other, _)| *other == name), line)?;
     }
 
     // The version key is named after the program that embeds the tracker.
     key(line, &format_args!("{}-version", run.program))?;
     append(line, run.version)?;
+    line.push(b'}');
+    Ok(())
+}
+
+/// Appends sections of one name as one.
+pub(crate) fn write_joined<'a>(
+    sections: impl Iterator<Item = (&'static str, &'a dyn erased_serde::Serialize)>,
+    line: &mut Vec<u8>,
+) -> serde_json::Result<()> {
+    let start = line.len();
+    for (_, section) in sections {
+        let joint = line.len();
+        append(line, section)?;
+        join(line, start, joint);
+    }
+    Ok(())
+}
+
+/// Appends the sections that one source wrote as one object.
+pub(crate) fn write_sections(sections: &Sections, line: &mut Vec<u8>) -> serde_json::Result<()> {
+    line.push(b'{');
+    for (name, section) in sections.fresh() {
+        key(line, name)?;
+        append(line, section)?;
+    }
     line.push(b'}');
     Ok(())
 }

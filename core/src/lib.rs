@@ -15,6 +15,7 @@ mod isolation;
 pub mod job;
 mod json;
 pub mod metrics;
+pub mod plugin;
 mod pool;
 pub mod registry;
 pub mod sample;

@@ -1,15 +1,23 @@
-//! What is linked in, by name.
+//! What is linked in and what was loaded, by name.
 
 use std::cmp::Reverse;
+use std::fmt;
+use std::path::Path;
 
+use anyhow::{Context, bail};
 use schemars::{Schema, SchemaGenerator, generate::SchemaSettings};
+use serde_json::Value as Json;
 
+use crate::plugin::{self, Isolation, Plugin, SinkType, SourceType};
 use crate::sample::SectionEntry;
 use crate::sink::SinkEntry;
 use crate::source::SourceEntry;
 
-/// The components that are linked in.
-pub struct Registry;
+/// The components that there are: those that are linked in, and those of the plugins that were loaded into it.
+#[derive(Clone, Default)]
+pub struct Registry {
+    plugins: Vec<&'static Plugin>,
+}
 
 /// Whether a component reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +29,9 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Both.
+    pub const ALL: [Self; 2] = [Kind::Source, Kind::Sink];
+
     /// The table of the configuration that holds such components.
     pub fn table(self) -> &'static str {
         match self {
@@ -49,63 +60,152 @@ pub struct ComponentType {
     pub description: &'static str,
     /// Whether it is on unless the user turns it off.
     pub on_by_default: bool,
-    schema: fn(&mut SchemaGenerator) -> Schema,
-    defaults: fn() -> serde_json::Result<serde_json::Value>,
+    pub(crate) from: From,
+}
+
+/// Where a type of component is from.
+#[derive(Clone, Copy)]
+pub(crate) enum From {
+    Linked { schema: fn(&mut SchemaGenerator) -> Schema, defaults: fn() -> serde_json::Result<Json> },
+    PluginSource(&'static SourceType),
+    PluginSink(&'static SinkType),
 }
 
 impl ComponentType {
     /// The JSON Schema of its configuration, with nothing left to look up elsewhere.
-    pub fn schema(&self) -> serde_json::Value {
-        (self.schema)(&mut inline_generator()).to_value()
+    pub fn schema(&self) -> Json {
+        match self.from {
+            From::Linked { schema, .. } => schema(&mut inline_generator()).to_value(),
+            From::PluginSource(source) => source.is.about.schema.clone(),
+            From::PluginSink(sink) => sink.is.about.schema.clone(),
+        }
     }
 
     /// Its configuration when the user says nothing: a JSON object.
-    pub fn defaults(&self) -> serde_json::Value {
-        (self.defaults)().unwrap_or_default()
+    pub fn defaults(&self) -> Json {
+        match self.from {
+            From::Linked { defaults, .. } => defaults().unwrap_or_default(),
+            From::PluginSource(source) => source.is.about.defaults.clone(),
+            From::PluginSink(sink) => sink.is.about.defaults.clone(),
+        }
+    }
+
+    /// The plugin that it is from; `None` for one that is linked in.
+    pub fn plugin(&self) -> Option<&'static Path> {
+        match self.from {
+            From::Linked { .. } => None,
+            From::PluginSource(source) => Some(&source.file),
+            From::PluginSink(sink) => Some(&sink.file),
+        }
+    }
+}
+
+/// A type of section: a key of a sample.
+pub(crate) enum SectionType {
+    Linked(&'static SectionEntry),
+    Plugin(&'static str, &'static Json),
+}
+
+impl SectionType {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            SectionType::Linked(entry) => entry.name,
+            SectionType::Plugin(name, _) => name,
+        }
     }
 }
 
 impl Registry {
+    /// What is linked in.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Loads a plugin and adds its components. It stays loaded until the process ends.
+    ///
+    /// # Errors
+    /// Names the file and what is wrong with it: it is no plugin, is one for another version of the interface, or has a
+    /// component whose name is taken.
+    pub fn load(&mut self, file: &Path, isolation: Isolation) -> anyhow::Result<()> {
+        let plugin = plugin::load(file, isolation).with_context(|| format!("plugin {}", file.display()))?;
+        let names = plugin.sources.iter().map(|source| &source.is.about.name);
+        let names: Vec<&String> = names.chain(plugin.sinks.iter().map(|sink| &sink.is.about.name)).collect();
+        for (index, name) in names.iter().enumerate() {
+            let taken = Kind::ALL.into_iter().flat_map(|kind| self.of(kind)).find(|known| known.name == name.as_str());
+            let who = match taken {
+                Some(known) => known.plugin().map_or("resource-tracker".to_owned(), |file| file.display().to_string()),
+                None if names[..index].contains(name) => "itself".to_owned(),
+                None => continue,
+            };
+            bail!("plugin {}: its component {name} has the name of one of {who}", file.display());
+        }
+        self.plugins.push(plugin);
+        Ok(())
+    }
+
+    /// Name and version of each plugin.
+    pub fn plugins(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.plugins.iter().map(|plugin| (plugin.name.as_str(), plugin.version.as_str()))
+    }
+
     /// All sources, in the order in which they are read.
-    pub fn sources() -> Vec<ComponentType> {
-        let entries = sorted_by_key(inventory::iter::<SourceEntry>(), |entry| (entry.order, entry.name));
-        let describe = |entry: &SourceEntry| ComponentType {
-            kind: Kind::Source,
-            name: entry.name,
-            description: entry.description,
-            on_by_default: entry.on_by_default,
-            schema: entry.schema,
-            defaults: entry.defaults,
-        };
-        entries.into_iter().map(describe).collect()
+    pub fn sources(&self) -> Vec<ComponentType> {
+        let linked = inventory::iter::<SourceEntry>().map(|entry| {
+            let from = From::Linked { schema: entry.schema, defaults: entry.defaults };
+            let (name, description, on_by_default) = (entry.name, entry.description, entry.on_by_default);
+            (entry.order, ComponentType { kind: Kind::Source, name, description, on_by_default, from })
+        });
+        let loaded = self.plugins.iter().flat_map(|plugin| &plugin.sources).map(|source| {
+            let (about, on_by_default) = (&source.is.about, source.is.on_by_default);
+            let from = From::PluginSource(source);
+            let (name, description) = (about.name.as_str(), about.description.as_str());
+            (source.is.order, ComponentType { kind: Kind::Source, name, description, on_by_default, from })
+        });
+        let entries = sorted_by_key(linked.chain(loaded), |(order, source)| (*order, source.name));
+        entries.into_iter().map(|(_, source)| source).collect()
     }
 
     /// All sinks, by name.
-    pub fn sinks() -> Vec<ComponentType> {
-        let entries = sorted_by_key(inventory::iter::<SinkEntry>(), |entry| entry.name);
-        let describe = |entry: &SinkEntry| ComponentType {
-            kind: Kind::Sink,
-            name: entry.name,
-            description: entry.description,
-            on_by_default: false,
-            schema: entry.schema,
-            defaults: entry.defaults,
-        };
-        entries.into_iter().map(describe).collect()
+    pub fn sinks(&self) -> Vec<ComponentType> {
+        let linked = inventory::iter::<SinkEntry>().map(|entry| {
+            let from = From::Linked { schema: entry.schema, defaults: entry.defaults };
+            let (name, description) = (entry.name, entry.description);
+            ComponentType { kind: Kind::Sink, name, description, on_by_default: false, from }
+        });
+        let loaded = self.plugins.iter().flat_map(|plugin| &plugin.sinks).map(|sink| {
+            let (about, from) = (&sink.is.about, From::PluginSink(sink));
+            let (name, description) = (about.name.as_str(), about.description.as_str());
+            ComponentType { kind: Kind::Sink, name, description, on_by_default: false, from }
+        });
+        sorted_by_key(linked.chain(loaded), |sink| sink.name)
     }
 
     /// All components of a kind.
-    pub fn of(kind: Kind) -> Vec<ComponentType> {
+    pub fn of(&self, kind: Kind) -> Vec<ComponentType> {
         match kind {
-            Kind::Source => Self::sources(),
-            Kind::Sink => Self::sinks(),
+            Kind::Source => self.sources(),
+            Kind::Sink => self.sinks(),
         }
     }
 
     /// All section types, by name.
-    pub fn sections() -> Vec<&'static SectionEntry> {
-        sorted_by_key(inventory::iter::<SectionEntry>(), |entry| (entry.name, (entry.type_name)()))
+    pub(crate) fn sections(&self) -> Vec<SectionType> {
+        let linked = linked_sections().into_iter().map(SectionType::Linked);
+        let loaded = self.plugins.iter().flat_map(|plugin| &plugin.sections);
+        let loaded = loaded.map(|(name, schema)| SectionType::Plugin(name, schema));
+        sorted_by_key(linked.chain(loaded), SectionType::name)
     }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.plugins()).finish()
+    }
+}
+
+/// The section types that are linked in, by name.
+pub(crate) fn linked_sections() -> Vec<&'static SectionEntry> {
+    sorted_by_key(inventory::iter::<SectionEntry>(), |entry| (entry.name, (entry.type_name)()))
 }
 
 /// The few entries that there are, each put into its place: the sort of the standard library is 4 KB for every type.

@@ -1,11 +1,14 @@
 //! What travels from the sources to the sinks.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
 
 use crate::job::Run;
 use crate::json;
@@ -33,6 +36,25 @@ impl<T: Section> AnySection for T {
 
     fn as_any_mut(&mut self) -> &mut dyn Any {
         self
+    }
+}
+
+/// A section that came as JSON and is passed on as it is.
+struct JsonSection(Box<RawValue>);
+
+impl AnySection for JsonSection {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+impl Serialize for JsonSection {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
     }
 }
 
@@ -74,12 +96,28 @@ impl Sections {
         self.slots.iter().filter(|slot| slot.fresh).find_map(|slot| slot.value.as_any().downcast_ref())
     }
 
+    /// A section that is JSON already.
+    pub(crate) fn put_json(&mut self, name: &'static str, section: &RawValue) {
+        // A line end can only be between two of its parts.
+        let section = match section.get().contains(['\n', '\r']) {
+            true => {
+                RawValue::from_string(section.get().replace(['\n', '\r'], " ")).unwrap_or_else(|_| section.to_owned())
+            }
+            false => section.to_owned(),
+        };
+        let value: Box<dyn AnySection> = Box::new(JsonSection(section));
+        match self.slots.iter_mut().find(|slot| slot.name == name) {
+            Some(slot) => *slot = Slot { name, fresh: true, value },
+            None => self.slots.push(Slot { name, fresh: true, value }),
+        }
+    }
+
     /// Takes all sections out of the tick; their buffers stay.
     pub(crate) fn clear(&mut self) {
         self.slots.iter_mut().for_each(|slot| slot.fresh = false);
     }
 
-    fn fresh(&self) -> impl Iterator<Item = (&'static str, &dyn erased_serde::Serialize)> {
+    pub(crate) fn fresh(&self) -> impl Iterator<Item = (&'static str, &dyn erased_serde::Serialize)> {
         self.slots.iter().filter(|slot| slot.fresh).map(|slot| (slot.name, &*slot.value as _))
     }
 }
@@ -122,6 +160,32 @@ impl Sample {
     /// Section `T` of every source that wrote it (two GPU sources both write a list of GPUs).
     pub fn all<T: Section>(&self) -> impl Iterator<Item = &T> {
         self.parts.iter().filter_map(|sections| sections.get())
+    }
+
+    /// Section `name` as a `T`, whoever wrote it: the fields that `T` has and the section has. Unlike
+    /// [`get`](Self::get) it also finds what came from a plugin, and works in one; and it costs more.
+    pub fn read<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        let mut line = Vec::new();
+        json::write_joined(self.sections().filter(|(other, _)| *other == name), &mut line).ok()?;
+        serde_json::from_slice(&line).ok()
+    }
+
+    /// A sample from the line that it was printed as. `keep` makes names of sections last.
+    pub(crate) fn from_json(line: &str, run: &Arc<Run>, keep: impl Fn(&str) -> &'static str) -> anyhow::Result<Self> {
+        let members: BTreeMap<String, &RawValue> = serde_json::from_str(line)?;
+        let number = |name: &str| members.get(name).and_then(|value| value.get().parse::<f64>().ok()).unwrap_or(0.0);
+        let seconds = |secs: f64| Duration::try_from_secs_f64(secs).unwrap_or_default();
+        let mut sections = Sections::default();
+        let is_section = |value: &RawValue| value.get().starts_with(['{', '[']);
+        for (name, value) in members.iter().filter(|(_, value)| is_section(value)) {
+            sections.put_json(keep(name), value);
+        }
+        Ok(Self {
+            run: Arc::clone(run),
+            timestamp: Duration::from_millis(number("timestamp_ms") as u64),
+            elapsed: seconds(number("elapsed_secs")),
+            parts: vec![Arc::new(sections)],
+        })
     }
 
     /// Every section by name, known or not, in the order of the sources. A name can come more than once.

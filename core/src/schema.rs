@@ -1,12 +1,12 @@
-//! The JSON Schema of a sample, from the section types that are linked in.
+//! The JSON Schema of a sample, from the section types that there are.
 
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value as Json, json};
 
-use crate::registry::Registry;
+use crate::registry::{Registry, SectionType};
 
-/// The schema of the samples of `program`: the fixed members, and every section type that is linked in.
-pub fn sample_schema(program: &str) -> Json {
+/// The schema of the samples of `program`: the fixed members, and every section type of the registry.
+pub fn sample_schema(program: &str, registry: &Registry) -> Json {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
     let mut properties = Map::new();
     let mut fixed = |name: &str, schema: Json| properties.insert(name.to_owned(), schema);
@@ -33,10 +33,17 @@ pub fn sample_schema(program: &str) -> Json {
     );
     fixed("job_name", json!({ "description": "The run's label, as given.", "type": ["string", "null"] }));
     fixed("pid", json!({ "description": "Root of the process tree that is tracked.", "type": ["integer", "null"] }));
-    for entry in Registry::sections() {
-        let schema = entry.schema(&mut generator).to_value();
+    let mut loaded = Map::new();
+    for section in registry.sections() {
+        let schema = match &section {
+            SectionType::Linked(entry) => entry.schema(&mut generator).to_value(),
+            SectionType::Plugin(name, schema) => {
+                loaded.insert((*name).to_owned(), (*schema).clone());
+                json!({ "$ref": format!("#/$defs/{name}") })
+            }
+        };
         // Sections of one name are joined into one object.
-        let joined = match properties.remove(entry.name()) {
+        let joined = match properties.remove(section.name()) {
             None => schema,
             Some(Json::Object(mut several)) if several.contains_key("allOf") => {
                 if let Some(list) = several["allOf"].as_array_mut() {
@@ -46,16 +53,18 @@ pub fn sample_schema(program: &str) -> Json {
             }
             Some(first) => json!({ "allOf": [first, schema] }),
         };
-        properties.insert(entry.name().to_owned(), joined);
+        properties.insert(section.name().to_owned(), joined);
     }
     let version = format!("{program}-version");
     properties.insert(version.clone(), json!({ "description": "Version of the tracker.", "type": "string" }));
+    let mut definitions = generator.take_definitions(true);
+    definitions.extend(loaded);
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": format!("A sample of {program}"),
         "type": "object",
         "properties": properties,
         "required": ["timestamp_secs", "timestamp_ms", "elapsed_secs", "job_name", "pid", version],
-        "$defs": generator.take_definitions(true),
+        "$defs": definitions,
     })
 }

@@ -22,6 +22,8 @@ pub struct Tick {
     pub at: Instant,
     /// Time since this source was read before; zero the first time.
     pub elapsed: Duration,
+    /// Time between two samples.
+    pub interval: Duration,
     /// Whether the run ends with it. No further one follows.
     pub last: bool,
     /// The process tree that is tracked, if one is.

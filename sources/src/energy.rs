@@ -98,8 +98,14 @@ mod tests {
 
     fn read(source: &mut dyn Source, number: u64) -> Vec<EnergyMetrics> {
         let mut out = Sections::default();
-        let tick =
-            Tick { number, at: Instant::now(), elapsed: Duration::from_secs(2 * number), last: false, tracked: None };
+        let tick = Tick {
+            number,
+            at: Instant::now(),
+            elapsed: Duration::from_secs(2 * number),
+            interval: Duration::from_secs(1),
+            last: false,
+            tracked: None,
+        };
         source.collect(&tick, &mut out).unwrap();
         out.get::<Energy>().unwrap().0.clone()
     }

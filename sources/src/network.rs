@@ -194,7 +194,14 @@ br-1:2:      10       1    0    0    0     0          0         0       20      
 ";
 
     fn tick(elapsed: u64) -> Tick {
-        Tick { number: 1, at: Instant::now(), elapsed: Duration::from_secs(elapsed), last: false, tracked: None }
+        Tick {
+            number: 1,
+            at: Instant::now(),
+            elapsed: Duration::from_secs(elapsed),
+            interval: Duration::from_secs(1),
+            last: false,
+            tracked: None,
+        }
     }
 
     #[test]

@@ -212,6 +212,7 @@ mod tests {
                 number,
                 at: Instant::now(),
                 elapsed: Duration::from_secs(1),
+                interval: Duration::from_secs(1),
                 last: false,
                 tracked: Some(tracked.clone()),
             };

@@ -66,6 +66,7 @@ fn a_warm_tick_allocates_nothing() {
             number,
             at: Instant::now(),
             elapsed: Duration::from_millis(10),
+            interval: Duration::from_secs(1),
             last: false,
             tracked: Some(tracked.clone()),
         };

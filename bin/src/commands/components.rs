@@ -25,7 +25,7 @@ fn describe(text: &mut String, kind: Kind, component: &Component) -> std::fmt::R
     let Some(component_type) = component.component_type else {
         return writeln!(
             text,
-            "{:<12} {:<7} {on} ({})\n    of a type that is not linked in",
+            "{:<12} {:<7} {on} ({})\n    of a type that is not there",
             component.name,
             kind.noun(),
             component.state.why
@@ -35,7 +35,8 @@ fn describe(text: &mut String, kind: Kind, component: &Component) -> std::fmt::R
         true => String::new(),
         false => format!(", of type {}", component_type.name),
     };
-    writeln!(text, "{:<12} {:<7} {on} ({}), built in{of_type}", component.name, kind.noun(), component.state.why)?;
+    let from = component_type.plugin().map_or("built in".to_owned(), |file| format!("from {}", file.display()));
+    writeln!(text, "{:<12} {:<7} {on} ({}), {from}{of_type}", component.name, kind.noun(), component.state.why)?;
     writeln!(text, "    {}", component_type.description)?;
     let schema = component_type.schema();
     for (key, value) in component.values() {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json};
 
 use super::print;
 use crate::cli::{Cli, ConfigAction};
-use crate::settings::{JobTable, TrackerTable, config_file, known_tables, names_file, settings};
+use crate::settings::{JobTable, PluginsTable, TrackerTable, config_file, known_tables, names_file, settings};
 
 pub(crate) fn config(cli: &Cli, action: &ConfigAction) -> anyhow::Result<i32> {
     match action {
@@ -20,16 +20,18 @@ pub(crate) fn config(cli: &Cli, action: &ConfigAction) -> anyhow::Result<i32> {
 
 fn check(cli: &Cli) -> anyhow::Result<i32> {
     let file = config_file(cli);
-    let plain = Settings::new().file(&file);
+    // A plugin that cannot be loaded is said below.
+    let registry = settings(cli).map(|settings| settings.registry().clone()).unwrap_or_default();
+    let plain = Settings::of(registry).file(&file);
     let mut problems = plain.check(&known_tables());
     if !plain.has_file() && !names_file(cli) {
         problems.clear();
     }
     // What the environment and the flags say is checked where a run would fail over it.
     if problems.is_empty()
-        && let Err(error) = settings(cli).and_then(|settings| runnable(&settings))
+        && let Err(error) = settings(cli).and_then(|settings| Ok(runnable(&settings)?))
     {
-        problems.push(error.to_string());
+        problems.push(format!("{error:#}"));
     }
     if problems.is_empty() {
         let what = if plain.has_file() { "is good" } else { "does not exist; defaults are used" };
@@ -57,6 +59,7 @@ fn show(cli: &Cli) -> anyhow::Result<i32> {
     };
     for (name, defaults) in [
         ("job", defaults(serde_json::to_value(JobTable::default()))),
+        ("plugins", defaults(serde_json::to_value(PluginsTable::default()))),
         ("tracker", defaults(serde_json::to_value(TrackerTable::default()))),
     ] {
         let mut values = defaults;

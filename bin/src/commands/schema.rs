@@ -6,9 +6,11 @@ use resource_tracker_core::sample_schema;
 use serde_json::Value as Json;
 
 use super::print;
+use crate::cli::Cli;
+use crate::settings::settings;
 
-pub(crate) fn schema(markdown: bool) -> anyhow::Result<i32> {
-    let schema = sample_schema(crate::PROGRAM);
+pub(crate) fn schema(cli: &Cli, markdown: bool) -> anyhow::Result<i32> {
+    let schema = sample_schema(crate::PROGRAM, settings(cli)?.registry());
     let mut text = String::new();
     if markdown {
         write_markdown(&mut text, &schema)?;

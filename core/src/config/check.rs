@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json};
 use super::components::{suggestion, unknown};
 use super::error::Parse;
 use super::{Component, ConfigError, Settings};
-use crate::registry::{Kind, Registry, inline_generator};
+use crate::registry::{Kind, inline_generator};
 use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
 
@@ -59,7 +59,7 @@ impl Settings {
         let Some(tables) = tables.as_object() else {
             return vec![self.error(kind.table(), "must be a table")];
         };
-        let types = Registry::of(kind);
+        let types = self.registry.of(kind);
         let one = |(name, table): (&String, &Json)| {
             let key = Component::key(kind, name);
             let component = match self.component(kind, name, Some(table), &types) {

@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 
 use super::{ConfigError, Settings};
-use crate::registry::{ComponentType, Kind, Registry, nearest};
+use crate::registry::{ComponentType, From, Kind, nearest};
 use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
 
@@ -15,7 +15,7 @@ pub type Named<T> = Vec<(String, T)>;
 pub struct Component {
     /// Its name in the configuration; several sinks can be of one type.
     pub name: String,
-    /// Its type, if such a type is linked in.
+    /// Its type, if there is such a type.
     pub component_type: Option<ComponentType>,
     /// Whether it runs.
     pub state: State,
@@ -51,12 +51,33 @@ impl Component {
         format!("{}.{name}", kind.table())
     }
 
-    /// Reads `values` as the configuration of this component's type, by way of typetag.
-    pub(super) fn parse<T: DeserializeOwned>(&self, values: Map<String, Json>) -> serde_json::Result<T> {
+    /// Reads `values` as the configuration of this component's type: by way of typetag, or the plugin.
+    pub(super) fn parse<T: Configuration>(&self, values: Map<String, Json>) -> serde_json::Result<T> {
+        if let Some(config) = self.component_type.and_then(|component| T::from_plugin(component.from, &values)) {
+            return config;
+        }
         let type_name = self.component_type.map_or(self.name.as_str(), |component| component.name);
         let mut tagged = Map::from_iter([("type".to_owned(), Json::from(type_name))]);
         tagged.extend(values);
         serde_json::from_value(tagged.into())
+    }
+}
+
+/// A configuration of either kind.
+pub(super) trait Configuration: DeserializeOwned {
+    /// `None` when the component is none of a plugin.
+    fn from_plugin(from: From, values: &Map<String, Json>) -> Option<serde_json::Result<Self>>;
+}
+
+impl Configuration for Box<dyn SourceConfig> {
+    fn from_plugin(from: From, values: &Map<String, Json>) -> Option<serde_json::Result<Self>> {
+        if let From::PluginSource(source) = from { Some(source.configure(values.clone())) } else { None }
+    }
+}
+
+impl Configuration for Box<dyn SinkConfig> {
+    fn from_plugin(from: From, values: &Map<String, Json>) -> Option<serde_json::Result<Self>> {
+        if let From::PluginSink(sink) = from { Some(sink.configure(values.clone())) } else { None }
     }
 }
 
@@ -66,7 +87,7 @@ impl Settings {
     /// # Errors
     /// When a table is no table, `type` no text, or `enabled` neither true nor false.
     pub fn components(&self, kind: Kind) -> Result<Vec<Component>, ConfigError> {
-        let types = Registry::of(kind);
+        let types = self.registry.of(kind);
         let configured = match self.value(kind.table()) {
             None => Map::new(),
             Some(Json::Object(tables)) => tables,
@@ -132,7 +153,7 @@ impl Settings {
         self.configurations(Kind::Sink)
     }
 
-    fn configurations<T: DeserializeOwned>(&self, kind: Kind) -> Result<Named<T>, ConfigError> {
+    fn configurations<T: Configuration>(&self, kind: Kind) -> Result<Named<T>, ConfigError> {
         let components = self.components(kind)?.into_iter().filter(|component| component.state.on);
         components
             .map(|component| match component.parse::<T>(component.values.clone()) {
@@ -153,7 +174,8 @@ impl Settings {
     /// When there is no component of that name.
     pub fn switch(self, origin: &str, name: &str, on: bool) -> Result<Self, ConfigError> {
         let known = |kind: Kind| {
-            let mut names: Vec<String> = Registry::of(kind).iter().map(|component| component.name.to_owned()).collect();
+            let mut names: Vec<String> =
+                self.registry.of(kind).iter().map(|component| component.name.to_owned()).collect();
             let added = self.table(kind.table()).into_iter().flatten().map(|(name, _)| name);
             let added: Vec<String> = added.filter(|name| !names.contains(name)).collect();
             names.extend(added);

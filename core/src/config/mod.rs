@@ -28,6 +28,7 @@ use crate::registry::{Kind, Registry, inline_generator};
 /// The merged configuration. Later layers win: defaults, file, environment, command line.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
+    registry: Registry,
     figment: Figment,
     file: Option<ConfigFile>,
 }
@@ -52,6 +53,17 @@ impl Settings {
     /// Settings in which everything has its default.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Settings for the components of this registry. It comes before the layers, because the names of components matter
+    /// in them.
+    pub fn of(registry: Registry) -> Self {
+        Self { registry, ..Self::default() }
+    }
+
+    /// The components that can be configured.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
     }
 
     /// Adds a TOML file. One that is missing, unreadable or broken counts as empty, as the user was promised;
@@ -90,7 +102,7 @@ impl Settings {
         let kind = [Kind::Source, Kind::Sink].into_iter().find(|kind| kind.table() == parts[0]);
         if let (Some(kind), Some(name)) = (kind, parts.get_mut(1)) {
             let configured = self.table(kind.table()).into_iter().flatten().map(|(name, _)| name);
-            let known = Registry::of(kind).into_iter().map(|component| component.name.to_owned());
+            let known = self.registry.of(kind).into_iter().map(|component| component.name.to_owned());
             if let Some(meant) = configured.chain(known).find(|known| known.replace('-', "_") == *name) {
                 *name = meant;
             }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::clock::Clock;
 use crate::job::{Outcome, Run};
 use crate::pool::Pool;
-use crate::registry::Registry;
+use crate::registry::linked_sections;
 use crate::sample::{Sample, Sections};
 use crate::sink::{Sink, SinkConfig, SinkContext};
 use crate::source::{Host, SourceConfig, Tick};
@@ -145,7 +145,7 @@ fn feeds(sources: Vec<(String, Box<dyn SourceConfig>)>, host: &Host, interval: D
 
 /// The sections that are in a sample also when no source wrote them, each with its name.
 fn default_sections() -> Vec<(&'static str, Arc<Sections>)> {
-    let always = Registry::sections().into_iter().filter_map(|entry| Some((entry.name, entry.write_default?)));
+    let always = linked_sections().into_iter().filter_map(|entry| Some((entry.name, entry.write_default?)));
     always
         .map(|(name, write)| {
             let mut sections = Sections::default();
@@ -200,7 +200,7 @@ impl Sampler {
             let cgroup = self.cgroup.as_ref().map(Arc::clone);
             Tracked { pid, spawned, reaped: self.ledger.reaped(), cgroup, members: Arc::clone(&self.members) }
         });
-        Tick { number: self.number, at, elapsed: Duration::ZERO, last, tracked }
+        Tick { number: self.number, at, elapsed: Duration::ZERO, interval: self.run.interval, last, tracked }
     }
 
     fn baseline(&mut self, at: Instant) {

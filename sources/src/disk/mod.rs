@@ -189,7 +189,14 @@ mod tests {
     use super::*;
 
     fn tick(number: u64, elapsed: u64) -> Tick {
-        Tick { number, at: Instant::now(), elapsed: Duration::from_secs(elapsed), last: false, tracked: None }
+        Tick {
+            number,
+            at: Instant::now(),
+            elapsed: Duration::from_secs(elapsed),
+            interval: Duration::from_secs(1),
+            last: false,
+            tracked: None,
+        }
     }
 
     #[test]

@@ -17,7 +17,14 @@ fn tick(number: u64, pid: Option<i32>) -> Tick {
         cgroup: None,
         members: Members::default().into(),
     });
-    Tick { number, at: Instant::now(), elapsed: Duration::from_secs(number), last: false, tracked }
+    Tick {
+        number,
+        at: Instant::now(),
+        elapsed: Duration::from_secs(number),
+        interval: Duration::from_secs(1),
+        last: false,
+        tracked,
+    }
 }
 
 fn source(host: &Host) -> Option<Box<dyn Source>> {

@@ -1,0 +1,422 @@
+//! The plugin's side of the contract, for crates that are written in Rust: what `inventory` knows inside the `.so`, as
+//! tables of C functions. Panics are caught here.
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, anyhow, bail};
+use schemars::SchemaGenerator;
+use serde_json::{Map, Value as Json};
+
+use super::abi::{
+    HostTable, PluginTable, RT_ABI_MAJOR, RT_ABI_MINOR, RT_ABSENT, RT_EVERY_TICK, RT_FAILED, RT_HOST_WRAPS_COMMAND,
+    RT_OK, RT_ONCE, RT_SOURCE_BLOCKS, RT_SOURCE_ON_BY_DEFAULT, RT_TICK_LAST, RT_TICK_SPAWNED, Reply, SinkTable,
+    SourceTable, Text, TickTable,
+};
+use crate::job::{Outcome, Run};
+use crate::json;
+use crate::registry::{inline_generator, linked_sections};
+use crate::sample::{Sample, Sections};
+use crate::sink::{Sink, SinkConfig, SinkContext, SinkEntry};
+use crate::source::{Cadence, Host, Source, SourceConfig, SourceEntry, Tick};
+use crate::tracked::{Members, Reaped, Tracked};
+
+/// Name and version of a plugin; for [`export_plugin!`](crate::export_plugin).
+pub struct PluginInfo {
+    /// The crate's name.
+    pub name: &'static str,
+    /// The crate's version.
+    pub version: &'static str,
+}
+
+inventory::collect!(PluginInfo);
+
+/// Makes a crate with registered sources and sinks a plugin as well: with `crate-type = ["lib", "cdylib"]` the same code
+/// can be linked or loaded. Once in a crate, beside its registrations.
+#[macro_export]
+macro_rules! export_plugin {
+    () => {
+        $crate::reexport::inventory::submit! {
+            $crate::plugin::PluginInfo { name: env!("CARGO_PKG_NAME"), version: env!("CARGO_PKG_VERSION") }
+        }
+    };
+}
+
+/// The one symbol of a plugin. It is here, and not in the macro, so that several such crates can be linked together.
+///
+/// # Safety
+/// None is needed; the type is the contract's.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn resource_tracker_plugin(abi_version: u32) -> *const PluginTable {
+    static TABLE: OnceLock<Forever<PluginTable>> = OnceLock::new();
+    if abi_version >> 16 != u32::from(RT_ABI_MAJOR) {
+        return std::ptr::null();
+    }
+    match catch_unwind(|| TABLE.get_or_init(|| Forever(describe())).0) {
+        Ok(table) => table,
+        Err(_) => std::ptr::null(),
+    }
+}
+
+struct Forever<T: 'static>(&'static T);
+
+// SAFETY: tables are never written to once they are there.
+unsafe impl<T> Send for Forever<T> {}
+// SAFETY: the same.
+unsafe impl<T> Sync for Forever<T> {}
+
+fn describe() -> &'static PluginTable {
+    let info = inventory::iter::<PluginInfo>().next();
+    let sources: Vec<*const SourceTable> = inventory::iter::<SourceEntry>().map(source_table).collect();
+    let sinks: Vec<*const SinkTable> = inventory::iter::<SinkEntry>().map(sink_table).collect();
+    let own = linked_sections().into_iter().filter(|entry| !(entry.type_name)().starts_with("resource_tracker_core::"));
+    let sections: Map<String, Json> =
+        own.map(|entry| (entry.name.to_owned(), entry.schema(&mut inline_generator()).to_value())).collect();
+    let (source_count, sink_count) = (sources.len(), sinks.len());
+    Box::leak(Box::new(PluginTable {
+        size: size_of::<PluginTable>(),
+        abi_major: RT_ABI_MAJOR,
+        abi_minor: RT_ABI_MINOR,
+        abi_minor_needed: 0,
+        name: Text::new(info.map_or("", |info| info.name)),
+        version: Text::new(info.map_or("", |info| info.version)),
+        sections: forever(Json::Object(sections).to_string()),
+        sources: sources.leak().as_ptr(),
+        source_count,
+        sinks: sinks.leak().as_ptr(),
+        sink_count,
+    }))
+}
+
+/// A text that a table can point to.
+fn forever(text: String) -> Text {
+    Text::new(text.leak())
+}
+
+fn schema(make: fn(&mut SchemaGenerator) -> schemars::Schema) -> Text {
+    forever(make(&mut inline_generator()).to_value().to_string())
+}
+
+fn defaults(make: fn() -> serde_json::Result<Json>) -> Text {
+    forever(make().unwrap_or_default().to_string())
+}
+
+/// A table with the entry that it was made from: a call gets the table, and finds the entry behind it.
+#[repr(C)]
+struct Exported<T, E: 'static> {
+    table: T,
+    entry: &'static E,
+}
+
+fn source_table(entry: &'static SourceEntry) -> *const SourceTable {
+    let configured = parse::<Box<dyn SourceConfig>>(entry.name, "{}");
+    let schedule = configured.map(|config| config.schedule()).unwrap_or_default();
+    let on = if entry.on_by_default { RT_SOURCE_ON_BY_DEFAULT } else { 0 };
+    let table = SourceTable {
+        size: size_of::<SourceTable>(),
+        name: Text::new(entry.name),
+        description: Text::new(entry.description),
+        default_config: defaults(entry.defaults),
+        config_schema: schema(entry.schema),
+        flags: on | if schedule.blocking { RT_SOURCE_BLOCKS } else { 0 },
+        order: entry.order,
+        cadence_ns: match schedule.cadence {
+            Cadence::EveryTick => RT_EVERY_TICK,
+            Cadence::Once => RT_ONCE,
+            Cadence::Every(time) => time.as_nanos().try_into().unwrap_or(RT_ONCE - 1),
+        },
+        open: Some(open_source),
+        collect: Some(collect),
+        close: Some(close::<OpenSource>),
+        check: Some(check_source),
+    };
+    (&raw const Box::leak(Box::new(Exported { table, entry })).table).cast()
+}
+
+fn sink_table(entry: &'static SinkEntry) -> *const SinkTable {
+    let configured = parse::<Box<dyn SinkConfig>>(entry.name, "{}");
+    let table = SinkTable {
+        size: size_of::<SinkTable>(),
+        name: Text::new(entry.name),
+        description: Text::new(entry.description),
+        default_config: defaults(entry.defaults),
+        config_schema: schema(entry.schema),
+        patience_ns: configured.map_or(0, |config| config.patience().as_nanos().try_into().unwrap_or(u64::MAX)),
+        open: Some(open_sink),
+        start: Some(start),
+        write: Some(write),
+        finish: Some(finish),
+        close: Some(close::<OpenSink>),
+        check: Some(check_sink),
+    };
+    (&raw const Box::leak(Box::new(Exported { table, entry })).table).cast()
+}
+
+/// A configuration, by way of the plugin's own typetag registry.
+fn parse<T: serde::de::DeserializeOwned>(name: &str, config: &str) -> anyhow::Result<T> {
+    let mut values: Map<String, Json> = serde_json::from_str(config)?;
+    values.insert("type".into(), name.into());
+    Ok(serde_json::from_value(values.into())?)
+}
+
+/// Runs what a call is to do. An error or a panic becomes a message and a code.
+///
+/// # Safety
+/// `reply` is that of the call.
+unsafe fn guarded(reply: *const Reply, body: impl FnOnce() -> anyhow::Result<i32>) -> i32 {
+    let message = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(code)) => return code,
+        Ok(Err(error)) => format!("{error:#}"),
+        Err(panic) => format!("it panicked: {}", panic_message(&*panic)),
+    };
+    // SAFETY: the caller's promise.
+    let reply = unsafe { &*reply };
+    if let Some(fail) = reply.fail {
+        // SAFETY: the contract; the message lives during the call.
+        unsafe { fail(reply.context, Text::new(&message)) };
+    }
+    RT_FAILED
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+/// A text of a call.
+///
+/// # Safety
+/// It lives during the call.
+unsafe fn text<'a>(text: Text) -> anyhow::Result<&'a str> {
+    // SAFETY: the caller's promise.
+    unsafe { text.as_str() }.map_err(|problem| anyhow!(problem))
+}
+
+struct OpenSource {
+    source: Box<dyn Source>,
+    out: Sections,
+    buffer: Vec<u8>,
+    members: Arc<Members>,
+    /// It has panicked, and what it holds may be anything.
+    panicked: Option<String>,
+}
+
+unsafe extern "C" fn check_source(this: *const SourceTable, config: Text, reply: *const Reply) -> i32 {
+    // SAFETY: the contract: `this` is a table of ours, and the rest is that of the call.
+    unsafe {
+        guarded(reply, || {
+            let entry = (*this.cast::<Exported<SourceTable, SourceEntry>>()).entry;
+            parse::<Box<dyn SourceConfig>>(entry.name, text(config)?).map(|_| RT_OK)
+        })
+    }
+}
+
+unsafe extern "C" fn open_source(
+    this: *const SourceTable,
+    host: *const HostTable,
+    config: Text,
+    state: *mut *mut c_void,
+    reply: *const Reply,
+) -> i32 {
+    // SAFETY: the contract: `this` is a table of ours, and the rest is that of the call.
+    unsafe {
+        guarded(reply, || {
+            let entry = (*this.cast::<Exported<SourceTable, SourceEntry>>()).entry;
+            let config: Box<dyn SourceConfig> = parse(entry.name, text(config)?)?;
+            let host = Host::new(text((*host).procfs)?, text((*host).sysfs)?);
+            let Some(source) = config.build(&host)? else { return Ok(RT_ABSENT) };
+            let (out, members) = (Sections::default(), Arc::default());
+            let open = OpenSource { source, out, buffer: Vec::new(), members, panicked: None };
+            *state = Box::into_raw(Box::new(open)).cast();
+            Ok(RT_OK)
+        })
+    }
+}
+
+unsafe extern "C" fn collect(state: *mut c_void, tick: *const TickTable, reply: *const Reply) -> i32 {
+    // SAFETY: the contract: a state of ours that nobody else uses, and the rest is that of the call.
+    let (open, tick, writer) = unsafe { (&mut *state.cast::<OpenSource>(), known_part(tick), &*reply) };
+    // SAFETY: the same.
+    unsafe {
+        guarded(reply, || {
+            if let Some(message) = &open.panicked {
+                bail!("{message}");
+            }
+            let pids = match tick.pid_count {
+                0 => &[],
+                count => std::slice::from_raw_parts(tick.pids, count),
+            };
+            let tracked = (tick.root_pid != 0).then(|| {
+                open.members.set(pids.iter().copied());
+                let (spawned, members) = (tick.flags & RT_TICK_SPAWNED != 0, Arc::clone(&open.members));
+                Tracked { pid: tick.root_pid, spawned, reaped: Reaped::default(), cgroup: None, members }
+            });
+            let tick = Tick {
+                number: tick.number,
+                at: Instant::now(),
+                elapsed: Duration::from_nanos(tick.elapsed_ns),
+                interval: Duration::from_nanos(tick.interval_ns),
+                last: tick.flags & RT_TICK_LAST != 0,
+                tracked,
+            };
+            open.out.clear();
+            let (source, out) = (&mut open.source, &mut open.out);
+            match catch_unwind(AssertUnwindSafe(|| source.collect(&tick, out))) {
+                Ok(result) => result?,
+                Err(panic) => {
+                    let message = format!("it panicked: {}", panic_message(&*panic));
+                    open.panicked = Some(message.clone());
+                    bail!("{message}");
+                }
+            }
+            open.buffer.clear();
+            json::write_sections(&open.out, &mut open.buffer)?;
+            let answer = Text { bytes: open.buffer.as_ptr(), length: open.buffer.len() };
+            let write = writer.write.context("the tracker takes no answer")?;
+            write(writer.context, answer);
+            Ok(RT_OK)
+        })
+    }
+}
+
+/// A tick of which an older tracker has told less, and a newer one more.
+///
+/// # Safety
+/// `tick` points to one that begins with its size.
+unsafe fn known_part(tick: *const TickTable) -> TickTable {
+    let mut known = std::mem::MaybeUninit::<TickTable>::zeroed();
+    // SAFETY: the caller's promise; all zeros is a value of this struct of numbers and a pointer.
+    unsafe {
+        let size = tick.cast::<usize>().read().min(size_of::<TickTable>());
+        std::ptr::copy_nonoverlapping(tick.cast::<u8>(), known.as_mut_ptr().cast(), size);
+        known.assume_init()
+    }
+}
+
+struct OpenSink {
+    sink: Box<dyn Sink>,
+    run: Arc<Run>,
+}
+
+unsafe extern "C" fn check_sink(this: *const SinkTable, config: Text, reply: *const Reply) -> i32 {
+    // SAFETY: the contract: `this` is a table of ours, and the rest is that of the call.
+    unsafe {
+        guarded(reply, || {
+            let entry = (*this.cast::<Exported<SinkTable, SinkEntry>>()).entry;
+            parse::<Box<dyn SinkConfig>>(entry.name, text(config)?).map(|_| RT_OK)
+        })
+    }
+}
+
+unsafe extern "C" fn open_sink(
+    this: *const SinkTable,
+    host: *const HostTable,
+    config: Text,
+    state: *mut *mut c_void,
+    reply: *const Reply,
+) -> i32 {
+    // SAFETY: the contract: `this` is a table of ours, and the rest is that of the call.
+    unsafe {
+        guarded(reply, || {
+            let entry = (*this.cast::<Exported<SinkTable, SinkEntry>>()).entry;
+            let config: Box<dyn SinkConfig> = parse(entry.name, text(config)?)?;
+            let context = SinkContext { wraps_command: (*host).flags & RT_HOST_WRAPS_COMMAND != 0 };
+            let open = OpenSink { sink: config.build(&context)?, run: Arc::default() };
+            *state = Box::into_raw(Box::new(open)).cast();
+            Ok(RT_OK)
+        })
+    }
+}
+
+unsafe extern "C" fn start(state: *mut c_void, run: Text, reply: *const Reply) -> i32 {
+    // SAFETY: the contract: a state of ours that nobody else uses, and the rest is that of the call.
+    unsafe {
+        let open = &mut *state.cast::<OpenSink>();
+        guarded(reply, || {
+            open.run = Arc::new(Run::from_json(&serde_json::from_str(text(run)?)?));
+            open.sink.start(&open.run).map(|()| RT_OK)
+        })
+    }
+}
+
+unsafe extern "C" fn write(state: *mut c_void, sample: Text, reply: *const Reply) -> i32 {
+    // SAFETY: the contract: a state of ours that nobody else uses, and the rest is that of the call.
+    unsafe {
+        let open = &mut *state.cast::<OpenSink>();
+        guarded(reply, || {
+            let sample = Sample::from_json(text(sample)?, &open.run, name_forever)?;
+            open.sink.write(&sample).map(|()| RT_OK)
+        })
+    }
+}
+
+unsafe extern "C" fn finish(state: *mut c_void, outcome: Text, reply: *const Reply) -> i32 {
+    // SAFETY: the contract: a state of ours that nobody else uses, and the rest is that of the call.
+    unsafe {
+        let open = &mut *state.cast::<OpenSink>();
+        guarded(reply, || open.sink.finish(&Outcome::from_json(&serde_json::from_str(text(outcome)?)?)).map(|()| RT_OK))
+    }
+}
+
+/// # Safety
+/// `state` is a `T` of ours that nobody uses any more.
+unsafe extern "C" fn close<T>(state: *mut c_void) {
+    // SAFETY: the caller's promise. A panic while it is dropped has nobody to tell.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(unsafe { Box::from_raw(state.cast::<T>()) })));
+}
+
+/// Names of sections, of which there are few, kept for good.
+fn name_forever(name: &str) -> &'static str {
+    static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    match names.iter().find(|known| **known == name) {
+        Some(known) => known,
+        None => {
+            let kept: &'static str = name.to_owned().leak();
+            names.push(kept);
+            kept
+        }
+    }
+}
+
+impl Run {
+    /// As a sink of a plugin gets it.
+    pub(super) fn to_json(&self) -> Json {
+        let command: Vec<_> = self.command.iter().map(|word| word.to_string_lossy()).collect();
+        let started = self.started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        serde_json::json!({
+            "program": self.program, "version": self.version, "job": self.job, "command": command, "pid": self.pid,
+            "interval_secs": self.interval.as_secs_f64(), "started_ms": started.as_millis() as u64,
+        })
+    }
+
+    fn from_json(run: &Json) -> Self {
+        let text = |key: &str| name_forever(run[key].as_str().unwrap_or_default());
+        let words = run["command"].as_array().into_iter().flatten().filter_map(Json::as_str);
+        let interval = run["interval_secs"].as_f64().and_then(|secs| Duration::try_from_secs_f64(secs).ok());
+        Self {
+            program: text("program"),
+            version: text("version"),
+            job: serde_json::from_value(run["job"].clone()).unwrap_or_default(),
+            command: words.map(Into::into).collect(),
+            pid: run["pid"].as_i64().and_then(|pid| pid.try_into().ok()),
+            interval: interval.unwrap_or_default(),
+            started: SystemTime::UNIX_EPOCH + Duration::from_millis(run["started_ms"].as_u64().unwrap_or(0)),
+        }
+    }
+}
+
+impl Outcome {
+    /// As a sink of a plugin gets it.
+    pub(super) fn to_json(self) -> Json {
+        serde_json::json!({ "exit_code": self.exit_code, "signal": self.signal })
+    }
+
+    fn from_json(outcome: &Json) -> Self {
+        let number = |key: &str| outcome[key].as_i64().and_then(|number| number.try_into().ok());
+        Self { exit_code: number("exit_code"), signal: number("signal") }
+    }
+}

@@ -1,0 +1,291 @@
+//! Components of a plugin that run in a process of their own: the same contract, behind a pipe.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use serde::{Deserialize, Serialize};
+
+use super::keeper::{Keeper, Silence};
+use super::load::{self, Loaded};
+use super::sections;
+use super::sink::{LocalSink, TakesTexts};
+use super::source::LocalSource;
+use super::types::{Place, SinkType, SourceType};
+use crate::json;
+use crate::sample::Sections;
+use crate::source::{Host, Source, Tick};
+use crate::tracked::{Members, Reaped, Tracked};
+
+/// What has to be known before the run begins has to be told within this time.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a plugin's process is asked. The texts are those of the contract.
+#[derive(Serialize, Deserialize)]
+enum Request {
+    Describe,
+    CheckSource { name: String, config: String },
+    CheckSink { name: String, config: String },
+    OpenSource { name: String, config: String, procfs: PathBuf, sysfs: PathBuf },
+    Collect { number: u64, elapsed: Duration, interval: Duration, last: bool, tracked: Option<(i32, bool, Vec<i32>)> },
+    OpenSink { name: String, config: String, wraps_command: bool },
+    Start(String),
+    Write(String),
+    Finish(String),
+}
+
+#[derive(Serialize, Deserialize)]
+enum Reply {
+    Ok(String),
+    Absent,
+    Failed(String),
+}
+
+/// Describes a plugin, without loading it into this process.
+pub(super) fn describe(file: &Path) -> anyhow::Result<Loaded> {
+    let keeper = keeper(file)?;
+    let text = ask(&keeper, &Request::Describe, Some(PATIENCE))?.unwrap_or_default();
+    let description: load::Description = serde_json::from_str(&text)?;
+    let sources = description.sources.iter().map(|_| Place::Apart(OnceLock::new())).collect();
+    let sinks = description.sinks.iter().map(|_| Place::Apart(OnceLock::new())).collect();
+    Ok(Loaded { description, sources, sinks })
+}
+
+pub(super) fn check_source(keeper: &OnceLock<Keeper>, source: &SourceType, config: &str) -> anyhow::Result<()> {
+    let request = Request::CheckSource { name: source.is.about.name.clone(), config: config.to_owned() };
+    ask(kept(keeper, &source.file)?, &request, Some(PATIENCE)).map(drop)
+}
+
+pub(super) fn check_sink(keeper: &OnceLock<Keeper>, sink: &SinkType, config: &str) -> anyhow::Result<()> {
+    let request = Request::CheckSink { name: sink.is.about.name.clone(), config: config.to_owned() };
+    ask(kept(keeper, &sink.file)?, &request, Some(PATIENCE)).map(drop)
+}
+
+/// The process of a component, from its first use on.
+fn kept<'a>(cell: &'a OnceLock<Keeper>, file: &Path) -> anyhow::Result<&'a Keeper> {
+    if cell.get().is_none() {
+        // Nobody else can have been faster: there is one thread.
+        let _ = cell.set(keeper(file)?);
+    }
+    cell.get().context("its process was never started")
+}
+
+fn ask(keeper: &Keeper, request: &Request, limit: Option<Duration>) -> anyhow::Result<Option<String>> {
+    answer(keeper, request, limit)?
+}
+
+/// Told apart: that there is no answer, and that it is a failure.
+fn answer(
+    keeper: &Keeper,
+    request: &Request,
+    limit: Option<Duration>,
+) -> Result<anyhow::Result<Option<String>>, Silence> {
+    let request = serde_json::to_vec(request).map_err(|error| Silence::Lost(error.into()))?;
+    let reply = keeper.ask(&request, limit)?;
+    match serde_json::from_slice(&reply) {
+        Ok(Reply::Ok(text)) => Ok(Ok(Some(text))),
+        Ok(Reply::Absent) => Ok(Ok(None)),
+        Ok(Reply::Failed(why)) => Ok(Err(anyhow!(why))),
+        Err(error) => Err(Silence::Lost(error.into())),
+    }
+}
+
+/// A source on the other side.
+pub(super) struct RemoteSource {
+    source: &'static SourceType,
+    keeper: &'static Keeper,
+    config: String,
+    host: Host,
+    is_open: bool,
+    is_absent: bool,
+}
+
+impl RemoteSource {
+    pub(super) fn new(source: &'static SourceType, keeper: &'static Keeper, config: String, host: &Host) -> Self {
+        Self { source, keeper, config, host: host.clone(), is_open: false, is_absent: false }
+    }
+
+    fn ask(&mut self, request: &Request) -> anyhow::Result<Option<String>> {
+        let answered = answer(self.keeper, request, None);
+        if answered.is_err() {
+            self.is_open = false;
+        }
+        answered?.with_context(|| self.source.file.display().to_string())
+    }
+}
+
+impl Source for RemoteSource {
+    fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        if self.is_absent {
+            return Ok(());
+        }
+        if !self.is_open {
+            let request = Request::OpenSource {
+                name: self.source.is.about.name.clone(),
+                config: self.config.clone(),
+                procfs: self.host.procfs.clone(),
+                sysfs: self.host.sysfs.clone(),
+            };
+            self.is_absent = self.ask(&request)?.is_none();
+            self.is_open = true;
+            if self.is_absent {
+                return Ok(());
+            }
+        }
+        let text = self.ask(&Request::Collect {
+            number: tick.number,
+            elapsed: tick.elapsed,
+            interval: tick.interval,
+            last: tick.last,
+            tracked: tick.tracked.as_ref().map(|tracked| (tracked.pid, tracked.spawned, tracked.pids())),
+        })?;
+        sections::read(text.unwrap_or_default().as_bytes(), self.source.sections, out)
+            .with_context(|| self.source.file.display().to_string())
+    }
+}
+
+/// A sink on the other side.
+pub(super) struct RemoteSink {
+    sink: &'static SinkType,
+    keeper: &'static Keeper,
+    config: String,
+    wraps_command: bool,
+    run: Option<String>,
+    is_open: bool,
+}
+
+impl RemoteSink {
+    pub(super) fn new(sink: &'static SinkType, keeper: &'static Keeper, config: String, wraps_command: bool) -> Self {
+        Self { sink, keeper, config, wraps_command, run: None, is_open: false }
+    }
+
+    fn ask(&mut self, request: &Request) -> anyhow::Result<()> {
+        let answered = answer(self.keeper, request, None);
+        if answered.is_err() {
+            self.is_open = false;
+        }
+        answered?.map(drop)
+    }
+
+    /// Opens it, and begins the run, also in a new life.
+    fn open(&mut self) -> anyhow::Result<()> {
+        if !self.is_open {
+            let (name, config) = (self.sink.is.about.name.clone(), self.config.clone());
+            self.ask(&Request::OpenSink { name, config, wraps_command: self.wraps_command })?;
+            self.is_open = true;
+            if let Some(run) = self.run.clone() {
+                self.ask(&Request::Start(run))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TakesTexts for RemoteSink {
+    fn start(&mut self, run: &str) -> anyhow::Result<()> {
+        self.run = Some(run.to_owned());
+        self.open()
+    }
+
+    fn write(&mut self, sample: &str) -> anyhow::Result<()> {
+        self.open()?;
+        self.ask(&Request::Write(sample.to_owned()))
+    }
+
+    fn finish(&mut self, outcome: &str) -> anyhow::Result<()> {
+        self.open()?;
+        self.ask(&Request::Finish(outcome.to_owned()))
+    }
+}
+
+/// The process of a file.
+fn keeper(file: &Path) -> anyhow::Result<Keeper> {
+    let worker = Rc::new(RefCell::new(Worker { file: file.to_owned(), plugin: None, open: None }));
+    Keeper::start(move |request| {
+        let reply = serde_json::from_slice(request).map_err(anyhow::Error::from);
+        let reply = reply.and_then(|request| worker.borrow_mut().answer(request));
+        let reply = reply.unwrap_or_else(|error| Reply::Failed(format!("{error:#}")));
+        serde_json::to_vec(&reply).unwrap_or_default()
+    })
+}
+
+/// The side of the plugin. It loads it with the first request, in a process of which nothing depends.
+struct Worker {
+    file: PathBuf,
+    plugin: Option<&'static load::Plugin>,
+    open: Option<Opened>,
+}
+
+enum Opened {
+    Source(Box<dyn Source>, Sections, Arc<Members>),
+    Sink(Box<dyn TakesTexts>),
+}
+
+impl Worker {
+    fn answer(&mut self, request: Request) -> anyhow::Result<Reply> {
+        if let Request::Describe = request {
+            let description = load::open(&self.file)?.description;
+            return Ok(Reply::Ok(serde_json::to_string(&description)?));
+        }
+        let plugin = match self.plugin {
+            Some(plugin) => plugin,
+            None => self.plugin.insert(load::load(&self.file, load::Isolation::None)?),
+        };
+        let source = |name: &str| {
+            let found = plugin.sources.iter().find(|source| source.is.about.name == name);
+            found.copied().context("it has no such source any more")
+        };
+        let sink = |name: &str| {
+            let found = plugin.sinks.iter().find(|sink| sink.is.about.name == name);
+            found.copied().context("it has no such sink any more")
+        };
+        let values = |config: &str| serde_json::from_str(config);
+        match request {
+            Request::Describe => (),
+            Request::CheckSource { name, config } => drop(source(&name)?.configure(values(&config)?)?),
+            Request::CheckSink { name, config } => drop(sink(&name)?.configure(values(&config)?)?),
+            Request::OpenSource { name, config, procfs, sysfs } => {
+                let source = source(&name)?;
+                let Place::Here { table, original } = &source.place else { bail!("it was loaded elsewhere") };
+                match LocalSource::open(source, table, *original, &config, &procfs, &sysfs)? {
+                    None => return Ok(Reply::Absent),
+                    Some(open) => {
+                        self.open = Some(Opened::Source(Box::new(open), Sections::default(), Arc::default()));
+                    }
+                }
+            }
+            Request::Collect { number, elapsed, interval, last, tracked } => {
+                let Some(Opened::Source(source, out, members)) = &mut self.open else { bail!("it is not open") };
+                let tracked = tracked.map(|(pid, spawned, pids)| {
+                    members.set(pids.into_iter());
+                    let members = Arc::clone(members);
+                    Tracked { pid, spawned, reaped: Reaped::default(), cgroup: None, members }
+                });
+                out.clear();
+                source.collect(&Tick { number, at: Instant::now(), elapsed, interval, last, tracked }, out)?;
+                let mut text = Vec::new();
+                json::write_sections(out, &mut text)?;
+                return Ok(Reply::Ok(String::from_utf8(text)?));
+            }
+            Request::OpenSink { name, config, wraps_command } => {
+                let sink = sink(&name)?;
+                let Place::Here { table, original } = &sink.place else { bail!("it was loaded elsewhere") };
+                self.open = Some(Opened::Sink(Box::new(LocalSink::new(sink, table, *original, config, wraps_command))));
+            }
+            Request::Start(text) => self.sink()?.start(&text)?,
+            Request::Write(text) => self.sink()?.write(&text)?,
+            Request::Finish(text) => self.sink()?.finish(&text)?,
+        }
+        Ok(Reply::Ok(String::new()))
+    }
+
+    fn sink(&mut self) -> anyhow::Result<&mut dyn TakesTexts> {
+        match &mut self.open {
+            Some(Opened::Sink(sink)) => Ok(&mut **sink),
+            _ => bail!("it is not open"),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Where each field of the contract lies, on machines with pointers of 64 bits. The header asserts the same in C, so that
+//! neither side can change without the other.
+
+use std::mem::{offset_of, size_of};
+
+use super::abi::{HostTable, PluginTable, Reply, SinkTable, SourceTable, Text, TickTable};
+
+/// A struct of the contract.
+pub struct Layout {
+    /// Its name in C.
+    pub name: &'static str,
+    /// Bytes that it takes.
+    pub size: usize,
+    /// Its fields, and the byte at which each begins.
+    pub fields: &'static [(&'static str, usize)],
+}
+
+macro_rules! layouts {
+    ($($type:ident $name:literal $size:literal { $($field:ident $offset:literal),* $(,)? })*) => {
+        /// All structs of the contract.
+        pub const LAYOUTS: &[Layout] = &[$(Layout {
+            name: $name,
+            size: $size,
+            fields: &[$((stringify!($field), $offset)),*],
+        }),*];
+
+        #[cfg(target_pointer_width = "64")]
+        const _: () = {
+            $(
+                assert!(size_of::<$type>() == $size);
+                $(assert!(offset_of!($type, $field) == $offset);)*
+            )*
+        };
+    };
+}
+
+layouts! {
+    Text "rt_text" 16 { bytes 0, length 8 }
+    Reply "rt_reply" 32 { size 0, context 8, write 16, fail 24 }
+    HostTable "rt_host" 64 { size 0, abi_minor 8, flags 12, context 16, log 24, procfs 32, sysfs 48 }
+    TickTable "rt_tick" 64 {
+        size 0, number 8, timestamp_ns 16, elapsed_ns 24, flags 32, root_pid 36, pids 40, pid_count 48, interval_ns 56,
+    }
+    SourceTable "rt_source" 120 {
+        size 0, name 8, description 24, default_config 40, config_schema 56, flags 72, order 76, cadence_ns 80, open 88,
+        collect 96, close 104, check 112,
+    }
+    SinkTable "rt_sink" 128 {
+        size 0, name 8, description 24, default_config 40, config_schema 56, patience_ns 72, open 80, start 88, write 96,
+        finish 104, close 112, check 120,
+    }
+    PluginTable "rt_plugin" 96 {
+        size 0, abi_major 8, abi_minor 10, abi_minor_needed 12, name 16, version 32, sections 48, sources 64,
+        source_count 72, sinks 80, sink_count 88,
+    }
+}

@@ -1,0 +1,251 @@
+//! Loads a plugin, and looks closely at what it says of itself.
+
+use std::path::Path;
+
+use anyhow::{Context, bail, ensure};
+use libloading::Library;
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+use super::abi::{
+    Entry, PluginTable, RT_ABI_MAJOR, RT_ABI_MINOR, RT_SOURCE_ON_BY_DEFAULT, SinkTable, SourceTable, Text,
+};
+use super::isolated;
+use super::types::{About, AboutSink, AboutSource, Place, SinkType, SourceType};
+
+/// More components or sections than this is no plugin but noise.
+const MOST: usize = 256;
+
+/// A plugin that is loaded. It is never unloaded.
+pub(crate) struct Plugin {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) sources: Vec<&'static SourceType>,
+    pub(crate) sinks: Vec<&'static SinkType>,
+    pub(crate) sections: Vec<(&'static str, Json)>,
+}
+
+/// Where the code of a plugin runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Isolation {
+    /// In this process.
+    #[default]
+    None,
+    /// Each component in a process of its own, which may crash. It has to be asked for while the process has one thread.
+    Process,
+}
+
+/// What a plugin says of itself, with nothing of it left behind.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Description {
+    pub(super) name: String,
+    pub(super) version: String,
+    pub(super) sections: serde_json::Map<String, Json>,
+    pub(super) sources: Vec<AboutSource>,
+    pub(super) sinks: Vec<AboutSink>,
+}
+
+/// A description with the tables that it is of.
+pub(super) struct Loaded {
+    pub(super) description: Description,
+    pub(super) sources: Vec<Place<SourceTable>>,
+    pub(super) sinks: Vec<Place<SinkTable>>,
+}
+
+/// Loads a plugin for good.
+///
+/// # Errors
+/// When the file cannot be loaded, is no plugin, is one for another version, or says what cannot be.
+pub(crate) fn load(file: &Path, isolation: Isolation) -> anyhow::Result<&'static Plugin> {
+    let loaded = match isolation {
+        Isolation::None => open(file)?,
+        Isolation::Process => isolated::describe(file)?,
+    };
+    let Description { name, version, sections, sources, sinks } = loaded.description;
+    let sections: Vec<(&'static str, Json)> =
+        sections.into_iter().map(|(name, schema)| (&*name.leak(), schema)).collect();
+    let names: &'static [&'static str] = sections.iter().map(|(name, _)| *name).collect::<Vec<_>>().leak();
+    let source = |(is, place)| {
+        let source = SourceType { is, file: file.to_owned(), sections: names, place };
+        &*Box::leak(Box::new(source))
+    };
+    let sink = |(is, place)| &*Box::leak(Box::new(SinkType { is, file: file.to_owned(), place }));
+    let plugin = Plugin {
+        name,
+        version,
+        sources: sources.into_iter().zip(loaded.sources).map(source).collect(),
+        sinks: sinks.into_iter().zip(loaded.sinks).map(sink).collect(),
+        sections,
+    };
+    Ok(Box::leak(Box::new(plugin)))
+}
+
+/// Loads the library into this process.
+pub(super) fn open(file: &Path) -> anyhow::Result<Loaded> {
+    // The linker looks for a name without a slash in its own places.
+    let path = file.canonicalize().context("cannot be opened")?;
+    // SAFETY: the user named the file; its initialisers are code that is to run.
+    let library = unsafe { Library::new(&path) }.map_err(|error| reason(&error, &path))?;
+    // SAFETY: a symbol of this name is of this type, by the contract.
+    let entry: Result<libloading::Symbol<'_, Entry>, _> = unsafe { library.get(b"resource_tracker_plugin\0") };
+    let Ok(entry) = entry.map(|symbol| *symbol) else {
+        bail!("is no plugin: it has no symbol resource_tracker_plugin");
+    };
+    // Never unloaded: it may have threads, and its tables and functions are used until the end.
+    std::mem::forget(library);
+    // SAFETY: the contract.
+    let table = unsafe { entry(u32::from(RT_ABI_MAJOR) << 16 | u32::from(RT_ABI_MINOR)) };
+    ensure!(!table.is_null(), "does not work with version {RT_ABI_MAJOR}.{RT_ABI_MINOR} of the plugin interface");
+    // SAFETY: the contract: a table that stays, of the size that it begins with.
+    let table = unsafe { read::<PluginTable>(table, MINIMAL.plugin, "its description") }?;
+    ensure!(
+        table.abi_major == RT_ABI_MAJOR,
+        "was built for version {}.{} of the plugin interface, and this is {RT_ABI_MAJOR}.{RT_ABI_MINOR}",
+        table.abi_major,
+        table.abi_minor
+    );
+    ensure!(
+        table.abi_minor_needed <= RT_ABI_MINOR.into(),
+        "needs version {RT_ABI_MAJOR}.{} of the plugin interface, and this is {RT_ABI_MAJOR}.{RT_ABI_MINOR}",
+        table.abi_minor_needed
+    );
+    // SAFETY: the contract: lists of pointers to tables that stay.
+    let (sources, sinks) = unsafe {
+        (
+            tables(table.sources, table.source_count, MINIMAL.source, "a source")?,
+            tables(table.sinks, table.sink_count, MINIMAL.sink, "a sink")?,
+        )
+    };
+    let about_source = |(table, _): &(SourceTable, _)| about_source(table);
+    let about_sink = |(table, _): &(SinkTable, _)| about_sink(table);
+    let sections = match json("its sections", table.sections)? {
+        Json::Object(sections) => sections,
+        Json::Null => serde_json::Map::new(),
+        _ => bail!("says of its sections what is no JSON object"),
+    };
+    ensure!(sections.len() <= MOST, "says that it has {} sections", sections.len());
+    Ok(Loaded {
+        description: Description {
+            name: text("its name", table.name)?,
+            version: text("its version", table.version)?,
+            sections,
+            sources: sources.iter().map(about_source).collect::<anyhow::Result<_>>()?,
+            sinks: sinks.iter().map(about_sink).collect::<anyhow::Result<_>>()?,
+        },
+        sources: sources.into_iter().map(|(table, original)| Place::Here { table, original }).collect(),
+        sinks: sinks.into_iter().map(|(table, original)| Place::Here { table, original }).collect(),
+    })
+}
+
+/// What `dlopen` says, without the file's name, which is said anyway.
+fn reason(error: &libloading::Error, path: &Path) -> anyhow::Error {
+    let text = match error {
+        libloading::Error::DlOpen { desc } => format!("{desc:?}").replace('"', ""),
+        other => other.to_string(),
+    };
+    let text = text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text).to_owned();
+    anyhow::anyhow!("cannot be loaded: {text}")
+}
+
+/// The sizes of the structs in version 1.0.
+struct Minimal {
+    plugin: usize,
+    source: usize,
+    sink: usize,
+}
+
+const MINIMAL: Minimal = Minimal {
+    plugin: size_of::<PluginTable>(),
+    source: size_of::<SourceTable>() - size_of::<usize>(),
+    sink: size_of::<SinkTable>() - size_of::<usize>(),
+};
+
+/// Structs of which all zeros is a value, so that what an older version does not have is null.
+trait Table: Copy {}
+impl Table for PluginTable {}
+impl Table for SourceTable {}
+impl Table for SinkTable {}
+
+/// Copies as much of a struct as both sides know.
+///
+/// # Safety
+/// `table` points to a struct that begins with its size, or is null.
+unsafe fn read<T: Table>(table: *const T, minimal: usize, what: &str) -> anyhow::Result<T> {
+    ensure!(!table.is_null() && table.is_aligned(), "has {what} nowhere");
+    // SAFETY: the caller's promise; every struct of the contract begins so.
+    let size = unsafe { table.cast::<usize>().read() };
+    ensure!((minimal..=1 << 16).contains(&size), "has {what} of {size} bytes, where {minimal} are the least");
+    let mut copy = std::mem::MaybeUninit::<T>::zeroed();
+    // SAFETY: both are so long, and zeros after it are a value (`Table`).
+    unsafe {
+        std::ptr::copy_nonoverlapping(table.cast::<u8>(), copy.as_mut_ptr().cast(), size.min(size_of::<T>()));
+        Ok(copy.assume_init())
+    }
+}
+
+/// # Safety
+/// `list` points to `count` pointers, each to a struct that begins with its size.
+unsafe fn tables<T: Table>(
+    list: *const *const T,
+    count: usize,
+    minimal: usize,
+    what: &str,
+) -> anyhow::Result<Vec<(T, *const T)>> {
+    ensure!(count <= MOST && (count == 0 || !list.is_null()), "says that it has {count} times {what}");
+    // SAFETY: the caller's promise.
+    (0..count)
+        .map(|index| unsafe {
+            let table = *list.add(index);
+            Ok((read(table, minimal, what)?, table))
+        })
+        .collect()
+}
+
+fn about_source(table: &SourceTable) -> anyhow::Result<AboutSource> {
+    let about = about(table.name, table.description, table.default_config, table.config_schema)?;
+    ensure!(table.open.is_some() && table.collect.is_some(), "source {} has no open or collect", about.name);
+    Ok(AboutSource {
+        about,
+        on_by_default: table.flags & RT_SOURCE_ON_BY_DEFAULT != 0,
+        order: table.order,
+        cadence_ns: table.cadence_ns,
+    })
+}
+
+fn about_sink(table: &SinkTable) -> anyhow::Result<AboutSink> {
+    let about = about(table.name, table.description, table.default_config, table.config_schema)?;
+    ensure!(table.open.is_some() && table.write.is_some(), "sink {} has no open or write", about.name);
+    Ok(AboutSink { about, patience_ns: table.patience_ns })
+}
+
+fn about(name: Text, description: Text, defaults: Text, schema: Text) -> anyhow::Result<About> {
+    let name = text("the name of a component", name)?;
+    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
+    ensure!(
+        !name.is_empty() && name.len() <= 64 && name.chars().all(is_allowed),
+        "calls a component {name:?}; lower case letters, digits, - and _ are allowed"
+    );
+    let description = text("a description", description)?;
+    let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
+    let defaults = match json("a default configuration", defaults)? {
+        Json::Null => Json::Object(serde_json::Map::new()),
+        defaults @ Json::Object(_) => defaults,
+        _ => bail!("has a default configuration for {name} that is no JSON object"),
+    };
+    Ok(About { name, description, defaults, schema: json("a schema", schema)? })
+}
+
+fn text(what: &str, text: Text) -> anyhow::Result<String> {
+    // SAFETY: the contract: texts of tables are there until the process ends.
+    match unsafe { text.as_str() } {
+        Ok(text) => Ok(text.to_owned()),
+        Err(problem) => bail!("has as {what} {problem}"),
+    }
+}
+
+fn json(what: &str, value: Text) -> anyhow::Result<Json> {
+    match text(what, value)?.as_str() {
+        "" => Ok(Json::Null),
+        text => serde_json::from_str(text).with_context(|| format!("has as {what} what is no JSON")),
+    }
+}

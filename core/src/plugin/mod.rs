@@ -1,0 +1,23 @@
+//! Sources and sinks that are loaded: `.so` files of any language and compiler that keep to one C contract.
+//!
+//! [`abi`] is that contract. A tracker [loads](crate::registry::Registry::load) a plugin and uses its components as it
+//! uses those that are linked in. A Rust crate becomes a plugin by one line, [`export_plugin!`](crate::export_plugin).
+
+pub mod abi;
+mod answer;
+mod export;
+mod host;
+mod isolated;
+mod keeper;
+pub mod layout;
+mod load;
+mod sections;
+mod sink;
+mod source;
+mod types;
+
+pub use export::PluginInfo;
+pub use load::Isolation;
+
+pub(crate) use load::{Plugin, load};
+pub(crate) use types::{SinkType, SourceType};

@@ -1,0 +1,151 @@
+//! A source of a plugin, as the tracker uses any other.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, ensure};
+use serde::de::Error;
+use serde_json::{Map, Value as Json};
+
+use super::abi::{RT_TICK_LAST, RT_TICK_SPAWNED, SourceTable, Text, TickTable};
+use super::answer::Answer;
+use super::host::HostContext;
+use super::isolated::{self, RemoteSource};
+use super::sections;
+use super::types::{Place, SourceType};
+use crate::sample::Sections;
+use crate::source::{Host, Schedule, Source, SourceConfig, Tick};
+
+/// A configuration of a plugin's source.
+pub(crate) struct PluginSourceConfig {
+    source: &'static SourceType,
+    config: String,
+}
+
+impl SourceType {
+    /// What the user configured, completed and looked at by the plugin.
+    pub(crate) fn configure(&'static self, values: Map<String, Json>) -> serde_json::Result<Box<dyn SourceConfig>> {
+        let config = self.is.about.configuration(values)?;
+        let checked = match &self.place {
+            Place::Here { table, original } => match table.check {
+                Some(check) => {
+                    let config = Text::new(&config);
+                    // SAFETY: the contract, with the plugin's own table, and a text that lives during the call.
+                    Answer::default().of(|reply| unsafe { check(*original, config, reply) }).map(drop)
+                }
+                None => Ok(()),
+            },
+            Place::Apart(keeper) => isolated::check_source(keeper, self, &config),
+        };
+        checked.map_err(|error| serde_json::Error::custom(format!("{error:#}")))?;
+        Ok(Box::new(PluginSourceConfig { source: self, config }))
+    }
+}
+
+impl fmt::Debug for PluginSourceConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "source {} of {}", self.source.is.about.name, self.source.file.display())
+    }
+}
+
+impl SourceConfig for PluginSourceConfig {
+    fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
+        let source = self.source;
+        match &source.place {
+            Place::Here { table, original } => {
+                let opened = LocalSource::open(source, table, *original, &self.config, &host.procfs, &host.sysfs);
+                let opened = opened.with_context(|| source.file.display().to_string())?;
+                Ok(opened.map(|opened| Box::new(opened) as Box<dyn Source>))
+            }
+            Place::Apart(keeper) => {
+                let Some(keeper) = keeper.get() else { return Ok(None) };
+                Ok(Some(Box::new(RemoteSource::new(source, keeper, self.config.clone(), host))))
+            }
+        }
+    }
+
+    /// What it does is not known, so it never runs on the sampling thread.
+    fn schedule(&self) -> Schedule {
+        Schedule { cadence: self.source.is.cadence(), blocking: true }
+    }
+
+    fn typetag_deserialize(&self) {}
+}
+
+/// An open source in this process.
+pub(super) struct LocalSource {
+    source: &'static SourceType,
+    table: &'static SourceTable,
+    state: *mut c_void,
+    answer: Answer,
+    pids: Vec<i32>,
+    // The plugin may use it until it is closed.
+    _host: Box<HostContext>,
+}
+
+// SAFETY: the contract: a state may be used by different threads, one at a time.
+unsafe impl Send for LocalSource {}
+
+impl LocalSource {
+    pub(super) fn open(
+        source: &'static SourceType,
+        table: &'static SourceTable,
+        original: *const SourceTable,
+        config: &str,
+        procfs: &Path,
+        sysfs: &Path,
+    ) -> anyhow::Result<Option<Self>> {
+        let host = HostContext::new(format!("source {}", source.is.about.name), procfs, sysfs, false);
+        let open = table.open.context("it has no open")?;
+        let mut state = std::ptr::null_mut();
+        let mut answer = Answer::default();
+        // SAFETY: the contract; the host outlives the state, the others the call.
+        let opened =
+            answer.of(|reply| unsafe { open(original, host.table(), Text::new(config), &mut state, reply) })?;
+        if opened.is_none() {
+            return Ok(None);
+        }
+        ensure!(!state.is_null(), "it opened without a state");
+        Ok(Some(Self { source, table, state, answer, pids: Vec::new(), _host: host }))
+    }
+}
+
+impl Source for LocalSource {
+    fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        let tracked = tick.tracked.as_ref();
+        self.pids = tracked.map(|tracked| tracked.pids()).unwrap_or_default();
+        let spawned = if tracked.is_some_and(|tracked| tracked.spawned) { RT_TICK_SPAWNED } else { 0 };
+        let table = TickTable {
+            size: size_of::<TickTable>(),
+            number: tick.number,
+            timestamp_ns: nanos(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()),
+            elapsed_ns: nanos(tick.elapsed),
+            flags: spawned | if tick.last { RT_TICK_LAST } else { 0 },
+            root_pid: tracked.map_or(0, |tracked| tracked.pid),
+            pids: self.pids.as_ptr(),
+            pid_count: self.pids.len(),
+            interval_ns: nanos(tick.interval),
+        };
+        let (collect, state) = (self.table.collect.context("it has no collect")?, self.state);
+        // SAFETY: the contract; the tick and its list live during the call.
+        let text = self.answer.of(|reply| unsafe { collect(state, &table, reply) });
+        let text = text.with_context(|| self.source.file.display().to_string())?;
+        sections::read(text.unwrap_or_default(), self.source.sections, out)
+            .with_context(|| self.source.file.display().to_string())
+    }
+}
+
+impl Drop for LocalSource {
+    fn drop(&mut self) {
+        if let Some(close) = self.table.close {
+            // SAFETY: the contract: it is not used any more.
+            unsafe { close(self.state) };
+        }
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    time.as_nanos().try_into().unwrap_or(u64::MAX)
+}

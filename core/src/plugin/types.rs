@@ -1,0 +1,104 @@
+//! What a plugin says of its sources and sinks.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use serde::de::Error;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+use super::abi::{SinkTable, SourceTable};
+use super::keeper::Keeper;
+use crate::source::Cadence;
+
+/// What sources and sinks have in common.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct About {
+    pub(crate) name: String,
+    pub(crate) description: String,
+    pub(crate) defaults: Json,
+    pub(crate) schema: Json,
+}
+
+/// What is to be known of a source.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct AboutSource {
+    pub(crate) about: About,
+    pub(crate) on_by_default: bool,
+    pub(crate) order: u32,
+    pub(crate) cadence_ns: u64,
+}
+
+/// What is to be known of a sink.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct AboutSink {
+    pub(crate) about: About,
+    pub(crate) patience_ns: u64,
+}
+
+/// A source of a plugin.
+pub(crate) struct SourceType {
+    pub(crate) is: AboutSource,
+    pub(crate) file: PathBuf,
+    /// The sections that it may write.
+    pub(super) sections: &'static [&'static str],
+    pub(super) place: Place<SourceTable>,
+}
+
+/// A sink of a plugin.
+pub(crate) struct SinkType {
+    pub(crate) is: AboutSink,
+    pub(crate) file: PathBuf,
+    pub(super) place: Place<SinkTable>,
+}
+
+/// Where a component runs.
+pub(super) enum Place<T> {
+    /// In this process. The table as this version of the contract knows it, and where the plugin has it.
+    Here { table: T, original: *const T },
+    /// In a process of its own, which is there from the first use on.
+    Apart(OnceLock<Keeper>),
+}
+
+// SAFETY: the table and what it points to are never written to, and stay until the process ends.
+unsafe impl<T> Send for Place<T> {}
+// SAFETY: the same.
+unsafe impl<T> Sync for Place<T> {}
+
+impl AboutSource {
+    pub(super) fn cadence(&self) -> Cadence {
+        match self.cadence_ns {
+            super::abi::RT_EVERY_TICK => Cadence::EveryTick,
+            super::abi::RT_ONCE => Cadence::Once,
+            nanos => Cadence::Every(Duration::from_nanos(nanos)),
+        }
+    }
+}
+
+impl About {
+    /// The whole configuration, when the user gave these values. A plugin may not look closely, so that each value has
+    /// the type of its default is seen to here.
+    pub(super) fn configuration(&self, values: Map<String, Json>) -> serde_json::Result<String> {
+        let mut whole = self.defaults.as_object().cloned().unwrap_or_default();
+        for (key, value) in values {
+            let known = whole.get(&key).unwrap_or(&Json::Null);
+            if !known.is_null() && !value.is_null() && kind(known) != kind(&value) {
+                return Err(serde_json::Error::custom(format!("invalid type: must be {}", kind(known))));
+            }
+            whole.insert(key, value);
+        }
+        serde_json::to_string(&whole)
+    }
+}
+
+fn kind(value: &Json) -> &'static str {
+    match value {
+        Json::Null => "nothing",
+        Json::Bool(_) => "true or false",
+        Json::Number(_) => "a number",
+        Json::String(_) => "a text",
+        Json::Array(_) => "a list",
+        Json::Object(_) => "a table",
+    }
+}
