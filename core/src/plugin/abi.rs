@@ -134,11 +134,11 @@ pub struct SourceTable {
     pub order: u32,
     /// Nanoseconds from one reading to the next, or `RT_EVERY_TICK`, or `RT_ONCE`.
     pub cadence_ns: u64,
-    /// Opens what is to be read. `config` is a JSON object with every key; it is valid during the call. `self` is this
+    /// Opens what is to be read. `config` is a JSON object with every key; it is valid during the call. `own` is this
     /// table. Returns `RT_OK` and a state that is not null, or `RT_ABSENT`, or `RT_FAILED`.
     pub open: Option<
         unsafe extern "C" fn(
-            this: *const SourceTable,
+            own: *const SourceTable,
             host: *const HostTable,
             config: Text,
             state: *mut *mut c_void,
@@ -151,7 +151,7 @@ pub struct SourceTable {
     /// Frees the state. It is not used any more.
     pub close: Option<unsafe extern "C" fn(state: *mut c_void)>,
     /// Says whether a configuration can be used, before anything runs. May be null. Since 1.1.
-    pub check: Option<unsafe extern "C" fn(this: *const SourceTable, config: Text, reply: *const Reply) -> i32>,
+    pub check: Option<unsafe extern "C" fn(own: *const SourceTable, config: Text, reply: *const Reply) -> i32>,
 }
 
 /// A sink: where samples go. States are used as those of sources are, each on a thread of its own that may block.
@@ -173,7 +173,7 @@ pub struct SinkTable {
     /// Opens the destination, when the run begins. As `rt_source.open`.
     pub open: Option<
         unsafe extern "C" fn(
-            this: *const SinkTable,
+            own: *const SinkTable,
             host: *const HostTable,
             config: Text,
             state: *mut *mut c_void,
@@ -191,7 +191,7 @@ pub struct SinkTable {
     /// Frees the state.
     pub close: Option<unsafe extern "C" fn(state: *mut c_void)>,
     /// As `rt_source.check`. Since 1.1.
-    pub check: Option<unsafe extern "C" fn(this: *const SinkTable, config: Text, reply: *const Reply) -> i32>,
+    pub check: Option<unsafe extern "C" fn(own: *const SinkTable, config: Text, reply: *const Reply) -> i32>,
 }
 
 /// What a plugin consists of. It stays as it is until the process ends, with all that it points to: a plugin is never
