@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
 use std::time::{Duration, Instant};
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -15,6 +16,14 @@ thread_local! {
 /// Whether this thread is inside a component, whose panic is caught and logged. For a panic hook that would say it twice.
 pub fn is_guarded() -> bool {
     GUARDED.get()
+}
+
+/// Calls a component whose panic will be told by the caller.
+pub(crate) fn guarded<R>(body: impl FnOnce() -> R) -> thread::Result<R> {
+    GUARDED.set(true);
+    let result = catch_unwind(AssertUnwindSafe(body));
+    GUARDED.set(false);
+    result
 }
 
 /// Calls one component: logs its first failure, pauses it for longer and longer while it fails, and switches it off
@@ -52,10 +61,7 @@ impl Guard {
         if self.off || self.retry_at.is_some_and(|at| now < at) {
             return None;
         }
-        GUARDED.set(true);
-        let result = catch_unwind(AssertUnwindSafe(body));
-        GUARDED.set(false);
-        match result {
+        match guarded(body) {
             Ok(Ok(value)) => {
                 self.succeeded();
                 Some(value)
@@ -99,7 +105,7 @@ impl Guard {
     }
 }
 
-fn panic_message(panic: &(dyn Any + Send)) -> &str {
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

@@ -1,7 +1,6 @@
 //! The plugin's side of the contract, for crates that are written in Rust: what `inventory` knows inside the `.so`, as
 //! tables of C functions. Panics are caught here.
 
-use std::any::Any;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -16,6 +15,7 @@ use super::abi::{
     RT_OK, RT_ONCE, RT_SOURCE_BLOCKS, RT_SOURCE_ON_BY_DEFAULT, RT_TICK_LAST, RT_TICK_SPAWNED, Reply, SinkTable,
     SourceTable, Text, TickTable,
 };
+use crate::isolation::{self, is_guarded, panic_message};
 use crate::job::{Outcome, Run};
 use crate::json;
 use crate::registry::{inline_generator, linked_sections};
@@ -55,7 +55,17 @@ pub(super) unsafe extern "C" fn resource_tracker_plugin(abi_version: u32) -> *co
     if abi_version >> 16 != u32::from(RT_ABI_MAJOR) {
         return std::ptr::null();
     }
-    match catch_unwind(|| TABLE.get_or_init(|| Forever(describe())).0) {
+    let table = || {
+        // What is caught is told by the tracker.
+        let say = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !is_guarded() {
+                say(panic)
+            }
+        }));
+        Forever(describe())
+    };
+    match catch_unwind(|| TABLE.get_or_init(table).0) {
         Ok(table) => table,
         Err(_) => std::ptr::null(),
     }
@@ -167,7 +177,7 @@ fn parse<T: serde::de::DeserializeOwned>(name: &str, config: &str) -> anyhow::Re
 /// # Safety
 /// `reply` is that of the call.
 unsafe fn guarded(reply: *const Reply, body: impl FnOnce() -> anyhow::Result<i32>) -> i32 {
-    let message = match catch_unwind(AssertUnwindSafe(body)) {
+    let message = match isolation::guarded(body) {
         Ok(Ok(code)) => return code,
         Ok(Err(error)) => format!("{error:#}"),
         Err(panic) => format!("it panicked: {}", panic_message(&*panic)),
@@ -179,11 +189,6 @@ unsafe fn guarded(reply: *const Reply, body: impl FnOnce() -> anyhow::Result<i32
         unsafe { fail(reply.context, Text::new(&message)) };
     }
     RT_FAILED
-}
-
-fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 /// A text of a call.

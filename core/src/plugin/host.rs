@@ -18,7 +18,7 @@ pub(super) struct HostContext {
 unsafe impl Send for HostContext {}
 
 impl HostContext {
-    /// `component` is how messages name it, such as `source infiniband`.
+    /// `component` is how messages name it, such as `source fans`.
     pub(super) fn new(component: String, procfs: &Path, sysfs: &Path, wraps_command: bool) -> Box<Self> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let table = HostTable {

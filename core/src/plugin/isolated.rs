@@ -93,6 +93,41 @@ fn answer(
     }
 }
 
+/// When a plugin's process that has crashed is begun anew: later and later, until it has lived for a while.
+#[derive(Default)]
+struct Lives {
+    began: Option<Instant>,
+    pause: Duration,
+    waits: Option<(Instant, String)>,
+}
+
+impl Lives {
+    const FIRST_PAUSE: Duration = Duration::from_secs(1);
+    const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+    /// Fails until the next life may begin.
+    fn begin(&mut self, now: Instant) -> anyhow::Result<()> {
+        match &self.waits {
+            Some((until, why)) if now < *until => bail!("{why}"),
+            _ => {
+                self.waits = None;
+                self.began = Some(now);
+                Ok(())
+            }
+        }
+    }
+
+    fn ended(&mut self, now: Instant, why: &Silence) {
+        let lived = self.began.take().map(|began| now.saturating_duration_since(began));
+        self.pause = match lived {
+            Some(lived) if lived < Self::LONGEST_PAUSE && !self.pause.is_zero() => self.pause * 2,
+            _ => Self::FIRST_PAUSE,
+        };
+        self.pause = self.pause.min(Self::LONGEST_PAUSE);
+        self.waits = Some((now + self.pause, why.to_string()));
+    }
+}
+
 /// A source on the other side.
 pub(super) struct RemoteSource {
     source: &'static SourceType,
@@ -101,28 +136,31 @@ pub(super) struct RemoteSource {
     host: Host,
     is_open: bool,
     is_absent: bool,
+    lives: Lives,
 }
 
 impl RemoteSource {
     pub(super) fn new(source: &'static SourceType, keeper: &'static Keeper, config: String, host: &Host) -> Self {
-        Self { source, keeper, config, host: host.clone(), is_open: false, is_absent: false }
+        Self { source, keeper, config, host: host.clone(), is_open: false, is_absent: false, lives: Lives::default() }
     }
 
     fn ask(&mut self, request: &Request) -> anyhow::Result<Option<String>> {
         let answered = answer(self.keeper, request, None);
-        if answered.is_err() {
+        if let Err(silence) = &answered {
             self.is_open = false;
+            self.lives.ended(Instant::now(), silence);
         }
-        answered?.with_context(|| self.source.file.display().to_string())
+        answered?
     }
 }
 
-impl Source for RemoteSource {
-    fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+impl RemoteSource {
+    fn read(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         if self.is_absent {
             return Ok(());
         }
         if !self.is_open {
+            self.lives.begin(tick.at)?;
             let request = Request::OpenSource {
                 name: self.source.is.about.name.clone(),
                 config: self.config.clone(),
@@ -143,7 +181,12 @@ impl Source for RemoteSource {
             tracked: tick.tracked.as_ref().map(|tracked| (tracked.pid, tracked.spawned, tracked.pids())),
         })?;
         sections::read(text.unwrap_or_default().as_bytes(), self.source.sections, out)
-            .with_context(|| self.source.file.display().to_string())
+    }
+}
+
+impl Source for RemoteSource {
+    fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        self.read(tick, out).with_context(|| self.source.file.display().to_string())
     }
 }
 
@@ -155,17 +198,19 @@ pub(super) struct RemoteSink {
     wraps_command: bool,
     run: Option<String>,
     is_open: bool,
+    lives: Lives,
 }
 
 impl RemoteSink {
     pub(super) fn new(sink: &'static SinkType, keeper: &'static Keeper, config: String, wraps_command: bool) -> Self {
-        Self { sink, keeper, config, wraps_command, run: None, is_open: false }
+        Self { sink, keeper, config, wraps_command, run: None, is_open: false, lives: Lives::default() }
     }
 
     fn ask(&mut self, request: &Request) -> anyhow::Result<()> {
         let answered = answer(self.keeper, request, None);
-        if answered.is_err() {
+        if let Err(silence) = &answered {
             self.is_open = false;
+            self.lives.ended(Instant::now(), silence);
         }
         answered?.map(drop)
     }
@@ -173,6 +218,7 @@ impl RemoteSink {
     /// Opens it, and begins the run, also in a new life.
     fn open(&mut self) -> anyhow::Result<()> {
         if !self.is_open {
+            self.lives.begin(Instant::now())?;
             let (name, config) = (self.sink.is.about.name.clone(), self.config.clone());
             self.ask(&Request::OpenSink { name, config, wraps_command: self.wraps_command })?;
             self.is_open = true;

@@ -4,6 +4,7 @@
 //! tells the tracker when that has ended, and begins anew with the next request. It has no exit signal, so whoever
 //! waits for the processes of the job never meets it, and it is no part of the job's tree.
 
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
@@ -36,14 +37,16 @@ pub(super) enum Silence {
     Lost(anyhow::Error),
 }
 
-impl From<Silence> for anyhow::Error {
-    fn from(silence: Silence) -> Self {
-        match silence {
-            Silence::Died(how) => anyhow::anyhow!("its process {how}"),
-            Silence::Lost(error) => error,
+impl fmt::Display for Silence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Silence::Died(how) => write!(f, "its process {how}"),
+            Silence::Lost(error) => write!(f, "{error:#}"),
         }
     }
 }
+
+impl std::error::Error for Silence {}
 
 impl Keeper {
     /// Starts it. `answer` answers one request after the other in the plugin's process.

@@ -1,5 +1,7 @@
 //! Adapters as trees of files, and those recorded on real machines where the recordings are at hand.
 
+#![allow(clippy::unwrap_used, reason = "it is a test")]
+
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};

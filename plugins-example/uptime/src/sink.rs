@@ -1,6 +1,5 @@
 //! A sink: says at the end how much the command used in total.
 
-use resource_tracker_core::metrics::ProcessMetrics;
 use resource_tracker_core::{Outcome, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,10 +22,18 @@ struct Total {
     cpu_secs: f64,
 }
 
+/// What it needs of the section `cpu`. A sink that is only ever linked could take the section's own type, with
+/// `sample.get::<ProcessMetrics>()`.
+#[derive(Deserialize)]
+struct Used {
+    process_utime_secs: Option<f64>,
+    process_stime_secs: Option<f64>,
+}
+
 impl Sink for Total {
     fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
-        if let Some(process) = sample.get::<ProcessMetrics>() {
-            self.cpu_secs += process.process_utime_secs.unwrap_or(0.0) + process.process_stime_secs.unwrap_or(0.0);
+        if let Some(used) = sample.read::<Used>("cpu") {
+            self.cpu_secs += used.process_utime_secs.unwrap_or(0.0) + used.process_stime_secs.unwrap_or(0.0);
         }
         Ok(())
     }
