@@ -1,5 +1,5 @@
 //! Measures the tracker and prints tables: `cargo build --release && cargo run --release -p benchmarks`, with the names
-//! of tables to print only those (`cost syscalls ticks accuracy size stream gpu compare`). `TRACKER=FILE` measures another binary.
+//! of tables to print only those (`cost syscalls ticks accuracy size stream gpu plugin compare`). `TRACKER=FILE` measures another binary.
 //!
 //! Every figure is a ratio or a difference of two that were taken in the same run, side by side. Nothing is asserted.
 
@@ -11,6 +11,8 @@ mod floor;
 mod gpu;
 mod jobs;
 mod launch;
+mod plugin;
+mod readings;
 mod size;
 mod stream;
 mod syscalls;
@@ -31,11 +33,12 @@ fn main() -> anyhow::Result<()> {
             println!("{}", size::now());
             return Ok(());
         }
+        Some("load") => return plugin::load(&arguments[1..]),
         Some("job") => return jobs::run(words.next().context("which job?")?),
         _ => (),
     }
     type Print = fn() -> anyhow::Result<()>;
-    let tables: [(&str, Print); 8] = [
+    let tables: [(&str, Print); 9] = [
         ("cost", cost::print),
         ("syscalls", syscalls::print),
         ("ticks", ticks::print),
@@ -43,6 +46,7 @@ fn main() -> anyhow::Result<()> {
         ("size", size::print),
         ("stream", stream::print),
         ("gpu", gpu::print),
+        ("plugin", plugin::print),
         ("compare", compare::print),
     ];
     if let Some(unknown) = arguments.iter().find(|name| !tables.iter().any(|(table, _)| table == name)) {

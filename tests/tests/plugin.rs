@@ -360,14 +360,18 @@ fn include() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../core/include")
 }
 
-fn assert_temperatures(plugin: &Path) {
-    let root = tempfile::tempdir().unwrap();
+fn zones(root: &Path) {
     for (zone, kind, temp) in [(0, "x86_pkg_temp", "61000\n"), (1, "acpitz", "-5500\n"), (2, "off", "")] {
-        let zone = root.path().join(format!("class/thermal/thermal_zone{zone}"));
+        let zone = root.join(format!("class/thermal/thermal_zone{zone}"));
         fs::create_dir_all(&zone).unwrap();
         fs::write(zone.join("type"), format!("{kind}\n")).unwrap();
         fs::write(zone.join("temp"), temp).unwrap();
     }
+}
+
+fn assert_temperatures(plugin: &Path) {
+    let root = tempfile::tempdir().unwrap();
+    zones(root.path());
     let set = format!("--set=tracker.sysfs={}", root.path().display());
     let output = run(plugin, &[&set, "--", "sleep", "0.5"]);
     assert_eq!(text(&output.stderr), "", "{}", plugin.display());
@@ -455,6 +459,39 @@ fn a_plugin_of_another_rust_compiler() {
     assert_eq!(text(&output.stderr), "");
     let all = samples(&output.stdout);
     assert_eq!(number(&all[all.len() - 1], "/infiniband/0/rx_bytes_total"), 1000.0);
+}
+
+/// Every example, reading by reading, under valgrind: nothing is used that is not there, and nothing is lost.
+#[test]
+fn the_examples_are_clean_over_many_ticks() {
+    if !has("valgrind", "the_examples_are_clean_over_many_ticks") {
+        return;
+    }
+    let times = if std::env::var_os("RESOURCE_TRACKER_LONG_TESTS").is_some() { "10000" } else { "300" };
+    let root = tempfile::tempdir().unwrap();
+    let set = adapters(root.path()).replace("--set=", "");
+    let mut plugins = vec![
+        (shared_library("infiniband"), vec![set]),
+        (shared_library("uptime"), vec![]),
+        (shared_library("fake-fields"), vec![]),
+    ];
+    let thermal = root.path().join("thermal.so");
+    if has("cc", "the C plugin under valgrind") {
+        compile("cc", &["-g", "-O1"], &include(), &thermal);
+        zones(root.path());
+        plugins.push((thermal, vec![format!("sysfs={}", root.path().display())]));
+    }
+    for (plugin, arguments) in plugins {
+        let mut soak = command("valgrind");
+        soak.args(["--quiet", "--error-exitcode=99", "--leak-check=full"]);
+        soak.args(["--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"]);
+        let output =
+            soak.arg(env!("CARGO_BIN_EXE_plugin-soak")).arg(&plugin).arg(times).args(arguments).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{}: {said}", plugin.display());
+        assert!(!said.contains("=="), "{said}");
+        assert!(text(&output.stdout).contains(times), "{}", text(&output.stdout));
+    }
 }
 
 /// The framework knows nothing of its example.
