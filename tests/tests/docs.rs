@@ -30,5 +30,8 @@ fn the_examples_run() {
     let components = text(&example("uptime", &["components"]).stdout);
     assert!(components.contains("uptime       source  on") && components.contains("total        sink    off"));
     let embed = example("embed", &[]);
-    assert!(text(&embed.stdout).starts_with("Peak { samples: "), "{}", text(&embed.stderr));
+    let peaks = text(&embed.stdout);
+    let [first, second] = peaks.lines().collect::<Vec<_>>()[..] else { panic!("{peaks}{}", text(&embed.stderr)) };
+    assert!(first.starts_with("Peak { samples: 1") && first.ends_with("jobs: 12 }"), "{first}");
+    assert!(second.starts_with("Peak { samples: 1") && second.ends_with("jobs: 0 }"), "{second}");
 }

@@ -513,3 +513,37 @@ fn nothing_but_the_example_speaks_of_infiniband() {
     }
     assert!(looked_at > 100);
 }
+
+/// The tutorial, word for word: the commands of the book, in an empty folder.
+#[test]
+fn the_tutorial_ends_in_a_loaded_plugin() {
+    if std::env::var_os("RESOURCE_TRACKER_LONG_TESTS").is_none() {
+        println!("skipped: the_tutorial_ends_in_a_loaded_plugin runs with the long tests");
+        return;
+    }
+    let root = fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).unwrap();
+    let page = fs::read_to_string(root.join("docs/src/plugin-source.md")).unwrap();
+    let blocks = page.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap());
+    let commands: String = blocks.collect();
+    assert!(commands.contains("cargo test") && commands.contains("--plugin target/release"), "{commands}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = format!("{}:{}", tracker().parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let mut shell = command("sh");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CARGO_")) {
+        shell.env_remove(name);
+    }
+    shell.env("TRACKER", &root).env("PATH", path).env("CARGO_NET_OFFLINE", "true").current_dir(folder.path());
+    let output = shell.args(["-e", "-c", &commands]).output().unwrap();
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{printed}{}", text(&output.stderr));
+    assert!(printed.contains("\"my_source\":{\"open_files\":"), "{printed}");
+    assert!(printed.contains("my-source    source  on (by default), from target/release/libmy_source.so"), "{printed}");
+    // What the page says of its length.
+    let template = fs::read_to_string(root.join("plugins-example/template/src/lib.rs")).unwrap();
+    let lines = template.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")).count();
+    assert!(page.contains(&format!("`src/lib.rs`, of {lines} lines")), "{lines}");
+    let real = fs::read_to_string(root.join("plugins-example/infiniband/src/lib.rs")).unwrap().lines().count();
+    assert!(page.contains(&format!("in {real} lines with comments")) && real < 250, "{real}");
+    let thermal = fs::read_to_string(root.join("plugins-example/c-plugin/thermal.c")).unwrap();
+    assert!(thermal.lines().count() < 120);
+}

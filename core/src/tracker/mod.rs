@@ -1,5 +1,6 @@
 //! The sampling loop: reads the sources at each tick and hands what they saw to the sinks.
 
+mod built;
 mod feed;
 mod outlet;
 
@@ -16,8 +17,9 @@ use crate::pool::Pool;
 use crate::registry::linked_sections;
 use crate::sample::{Sample, Sections};
 use crate::sink::{Sink, SinkConfig, SinkContext};
-use crate::source::{Host, SourceConfig, Tick};
+use crate::source::{Host, Schedule, Source, SourceConfig, Tick};
 use crate::tracked::{JobCgroup, Ledger, Members, Tracked};
+use built::Built;
 use feed::Feed;
 use outlet::Outlet;
 
@@ -59,6 +61,11 @@ impl Tracker {
     pub fn source(mut self, name: impl Into<String>, config: Box<dyn SourceConfig>) -> Self {
         self.sources.push((name.into(), config));
         self
+    }
+
+    /// Adds a source that is built already: one that looks at something inside this program.
+    pub fn own_source(self, name: impl Into<String>, source: impl Source + 'static, schedule: Schedule) -> Self {
+        self.source(name, Box::new(Built::new(source, schedule)))
     }
 
     /// Adds a sink.

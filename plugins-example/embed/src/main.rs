@@ -1,13 +1,43 @@
-//! Embeds the core: samples this program around a part of its own work, and keeps the highest figures.
+//! Embeds the core: samples this program around a part of its own work, with a source and a sink of its own.
 
 use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use resource_tracker_core::metrics::{CpuMetrics, ProcessMetrics};
-use resource_tracker_core::{Outcome, Run, Sample, Settings, Sink, Tracker};
+use resource_tracker_core::unit::Gauge;
+use resource_tracker_core::{
+    Outcome, Run, Sample, Schedule, Section, Sections, Settings, Sink, Source, Tick, Tracker, register_section,
+};
 // Linking the crate registers its sources.
-use resource_tracker_sources as _;
+use resource_tracker_sources::{CpuConfig, ProcessConfig};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// What the program knows of itself: `"queue": {"jobs": 12}`.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+struct QueueMetrics {
+    /// Jobs that wait.
+    #[schemars(transform = Gauge("jobs"))]
+    jobs: u64,
+}
+
+impl Section for QueueMetrics {
+    const NAME: &'static str = "queue";
+}
+
+register_section!(QueueMetrics);
+
+/// A source that looks into the program.
+struct QueueSource(Arc<AtomicU64>);
+
+impl Source for QueueSource {
+    fn collect(&mut self, _: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        out.section::<QueueMetrics>().jobs = self.0.load(Ordering::Relaxed);
+        Ok(())
+    }
+}
 
 #[derive(Debug, Default)]
 struct Peak {
@@ -15,6 +45,7 @@ struct Peak {
     machine_cores: f64,
     own_cores: f64,
     own_memory_mib: f64,
+    jobs: u64,
 }
 
 /// A sink that gets typed samples.
@@ -31,36 +62,56 @@ impl Sink for PeakSink {
             peak.own_cores = peak.own_cores.max(process.process_cores_used.unwrap_or(0.0));
             peak.own_memory_mib = peak.own_memory_mib.max(process.process_rss_mib.unwrap_or(0.0));
         }
+        if let Some(queue) = sample.get::<QueueMetrics>() {
+            peak.jobs = peak.jobs.max(queue.jobs);
+        }
         Ok(())
     }
 }
 
-fn main() -> anyhow::Result<()> {
-    let peak = Arc::new(Mutex::new(Peak::default()));
-    let run = Run {
+fn run() -> Run {
+    Run {
         program: "embed",
         pid: Some(std::process::id() as i32),
         interval: Duration::from_millis(100),
         ..Run::default()
-    };
-    // All sources but two; the configuration could also come from a file or the environment.
-    let settings = Settings::new().switch("main", "network", false)?.switch("main", "disk", false)?;
-    let mut tracker = Tracker::new(run).sink("peak", PeakSink(Arc::clone(&peak)));
-    for (name, config) in settings.sources()? {
-        tracker = tracker.source(name, config);
     }
-    let running = tracker.start()?;
-    work();
-    running.take_last_sample(Duration::from_secs(1));
-    running.finish(Outcome::default());
+}
+
+fn main() -> anyhow::Result<()> {
+    // Picked by code.
+    let (peak, jobs) = (Arc::new(Mutex::new(Peak::default())), Arc::new(AtomicU64::new(0)));
+    let first = Tracker::new(run())
+        .source("cpu", Box::new(CpuConfig::default()))
+        .source("process", Box::new(ProcessConfig::default()))
+        .own_source("queue", QueueSource(Arc::clone(&jobs)), Schedule::default())
+        .sink("peak", PeakSink(Arc::clone(&peak)));
+
+    // Picked by configuration: everything that is on by default but the network, and what a file says, if there is one.
+    let settings = Settings::new().file("embed.toml".as_ref()).switch("main", "network", false)?;
+    let all = Arc::new(Mutex::new(Peak::default()));
+    let mut second = Tracker::new(run()).sink("peak", PeakSink(Arc::clone(&all)));
+    for (name, config) in settings.sources()? {
+        second = second.source(name, config);
+    }
+
+    // Both at the same time: trackers share nothing.
+    let (first, second) = (first.start()?, second.start()?);
+    work(&jobs);
+    for tracker in [first, second] {
+        tracker.take_last_sample(Duration::from_secs(1));
+        tracker.finish(Outcome::default());
+    }
     println!("{:?}", peak.lock().unwrap_or_else(PoisonError::into_inner));
+    println!("{:?}", all.lock().unwrap_or_else(PoisonError::into_inner));
     Ok(())
 }
 
 /// One core and 100 MiB for a second.
-fn work() {
+fn work(jobs: &AtomicU64) {
     let start = Instant::now();
     let mut memory = vec![1u8; 100 << 20];
+    jobs.store(12, Ordering::Relaxed);
     while start.elapsed() < Duration::from_secs(1) {
         memory.iter_mut().step_by(4096).for_each(|byte| *byte = byte.wrapping_add(1));
     }
