@@ -11,6 +11,8 @@
 pub mod background;
 pub mod clock;
 pub mod config;
+#[doc(hidden)]
+pub mod fuzzing;
 mod isolation;
 pub mod job;
 mod json;

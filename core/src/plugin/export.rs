@@ -143,7 +143,7 @@ fn source_table(entry: &'static SourceEntry) -> *const SourceTable {
         close: Some(close::<OpenSource>),
         check: Some(check_source),
     };
-    (&raw const Box::leak(Box::new(Exported { table, entry })).table).cast()
+    (&raw const *Box::leak(Box::new(Exported { table, entry }))).cast()
 }
 
 fn sink_table(entry: &'static SinkEntry) -> *const SinkTable {
@@ -162,7 +162,7 @@ fn sink_table(entry: &'static SinkEntry) -> *const SinkTable {
         close: Some(close::<OpenSink>),
         check: Some(check_sink),
     };
-    (&raw const Box::leak(Box::new(Exported { table, entry })).table).cast()
+    (&raw const *Box::leak(Box::new(Exported { table, entry }))).cast()
 }
 
 /// A configuration, by way of the plugin's own typetag registry.

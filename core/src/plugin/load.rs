@@ -61,6 +61,11 @@ pub(crate) fn load(file: &Path, isolation: Isolation) -> anyhow::Result<&'static
         Isolation::None => open(file)?,
         Isolation::Process => isolated::describe(file)?,
     };
+    Ok(keep(file, loaded))
+}
+
+/// Makes a plugin last.
+pub(super) fn keep(file: &Path, loaded: Loaded) -> &'static Plugin {
     let Description { name, version, sections, sources, sinks } = loaded.description;
     let sections: Vec<(&'static str, Json)> =
         sections.into_iter().map(|(name, schema)| (&*name.leak(), schema)).collect();
@@ -77,7 +82,7 @@ pub(crate) fn load(file: &Path, isolation: Isolation) -> anyhow::Result<&'static
         sinks: sinks.into_iter().zip(loaded.sinks).map(sink).collect(),
         sections,
     };
-    Ok(Box::leak(Box::new(plugin)))
+    Box::leak(Box::new(plugin))
 }
 
 /// Loads the library into this process.
@@ -93,7 +98,16 @@ pub(super) fn open(file: &Path) -> anyhow::Result<Loaded> {
     };
     // Never unloaded: it may have threads, and its tables and functions are used until the end.
     std::mem::forget(library);
-    // SAFETY: the contract.
+    // SAFETY: the contract, which a symbol of that name says it keeps to.
+    unsafe { inspect(entry) }
+}
+
+/// Looks at what a plugin says of itself.
+///
+/// # Safety
+/// `entry` is that of a plugin, and stays.
+pub(super) unsafe fn inspect(entry: Entry) -> anyhow::Result<Loaded> {
+    // SAFETY: the caller's promise.
     let table = unsafe { entry(u32::from(RT_ABI_MAJOR) << 16 | u32::from(RT_ABI_MINOR)) };
     ensure!(!table.is_null(), "does not work with version {RT_ABI_MAJOR}.{RT_ABI_MINOR} of the plugin interface");
     // SAFETY: the contract: a table that stays, of the size that it begins with.

@@ -14,10 +14,13 @@ mod load;
 mod sections;
 mod sink;
 mod source;
+#[cfg(test)]
+mod tests;
 mod types;
 
 pub use export::PluginInfo;
 pub use load::Isolation;
 
 pub(crate) use load::{Plugin, load};
+pub(crate) use sections::read as read_sections;
 pub(crate) use types::{SinkType, SourceType};

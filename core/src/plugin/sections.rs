@@ -10,7 +10,7 @@ use crate::sample::Sections;
 
 /// Reads one JSON object, the name of each section and the section, into `out`. `names` are those that the plugin said
 /// it writes. Nothing of it is looked into further than that it is JSON.
-pub(super) fn read(text: &[u8], names: &[&'static str], out: &mut Sections) -> anyhow::Result<()> {
+pub(crate) fn read(text: &[u8], names: &[&'static str], out: &mut Sections) -> anyhow::Result<()> {
     if text.is_empty() {
         return Ok(());
     }

@@ -1,0 +1,28 @@
+//! What reads bytes of strangers, for the fuzz targets. Not for use.
+
+use std::sync::Arc;
+
+use crate::plugin;
+use crate::sample::{Sample, Sections};
+
+/// What a plugin's source wrote: whatever is taken of it makes one line of JSON.
+pub fn plugin_answer(bytes: &[u8]) {
+    let mut out = Sections::default();
+    if plugin::read_sections(bytes, &["fans", "ib"], &mut out).is_err() {
+        return;
+    }
+    let sample = Sample { parts: vec![Arc::new(out)], ..Sample::default() };
+    let mut line = Vec::new();
+    let written = sample.write_json(&mut line);
+    assert!(written.is_ok() && !line.contains(&b'\n') && !line.contains(&b'\r'));
+    let parsed: Result<serde::de::IgnoredAny, _> = serde_json::from_slice(&line);
+    assert!(parsed.is_ok(), "{}", String::from_utf8_lossy(&line));
+}
+
+/// A sample for a plugin's sink.
+pub fn plugin_sample(text: &str) {
+    let keep = |name: &str| if name == "cpu" { "cpu" } else { "other" };
+    if let Ok(sample) = Sample::from_json(text, &Arc::default(), keep) {
+        let _ = sample.write_json(&mut Vec::new());
+    }
+}

@@ -1,0 +1,171 @@
+//! Both sides of the contract in one process, where Miri can look at them: what this crate exports is used as a plugin.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, json};
+
+use super::export::resource_tracker_plugin;
+use super::load::{Plugin, inspect, keep};
+use crate::tracked::{Members, Reaped, Tracked};
+use crate::unit::Gauge;
+use crate::{
+    Host, Outcome, Run, Sample, Section, Sections, Sink, SinkConfig, SinkContext, SinkEntry, Source, SourceConfig,
+    SourceEntry, Tick, register_sink, register_source,
+};
+
+#[derive(Default, Serialize, JsonSchema)]
+struct Fans {
+    #[schemars(transform = Gauge("rpm"))]
+    rpm: f64,
+    pids: Vec<i32>,
+}
+
+impl Section for Fans {
+    const NAME: &'static str = "fans";
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+struct FansConfig {
+    /// What the fans do.
+    does: String,
+}
+
+impl Default for FansConfig {
+    fn default() -> Self {
+        Self { does: "turn".into() }
+    }
+}
+
+#[typetag::deserialize(name = "test-fans")]
+impl SourceConfig for FansConfig {
+    fn build(&self, _: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
+        match self.does.as_str() {
+            "missing" => Ok(None),
+            "stuck" => anyhow::bail!("the fans are stuck"),
+            does => Ok(Some(Box::new(FanSource { breaks: does == "break" }))),
+        }
+    }
+}
+
+register_source!(SourceEntry::new::<FansConfig>("test-fans", "Fans"));
+
+struct FanSource {
+    breaks: bool,
+}
+
+impl Source for FanSource {
+    fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        if self.breaks {
+            std::panic::panic_any("broken");
+        }
+        let fans: &mut Fans = out.section();
+        fans.rpm = tick.elapsed.as_secs_f64() * 1000.0 + tick.interval.as_secs_f64();
+        fans.pids = tick.tracked.as_ref().map(Tracked::pids).unwrap_or_default();
+        Ok(())
+    }
+}
+
+static CALLS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+struct CallsConfig {}
+
+#[typetag::deserialize(name = "test-calls")]
+impl SinkConfig for CallsConfig {
+    fn build(&self, context: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
+        say(format!("open {}", context.wraps_command));
+        Ok(Box::new(CallSink))
+    }
+}
+
+register_sink!(SinkEntry::new::<CallsConfig>("test-calls", "Remembers its calls"));
+
+struct CallSink;
+
+fn say(call: String) {
+    CALLS.lock().unwrap_or_else(PoisonError::into_inner).push(call);
+}
+
+impl Sink for CallSink {
+    fn start(&mut self, run: &Run) -> anyhow::Result<()> {
+        say(format!("start {:?} {:?}", run.job.name, run.interval));
+        Ok(())
+    }
+
+    fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
+        #[derive(Deserialize)]
+        struct Rpm {
+            rpm: f64,
+        }
+        say(format!("write {:?}", sample.read::<Rpm>("fans").map(|fans| fans.rpm)));
+        Ok(())
+    }
+
+    fn finish(&mut self, outcome: &Outcome) -> anyhow::Result<()> {
+        say(format!("finish {:?}", outcome.exit_code));
+        Ok(())
+    }
+}
+
+fn plugin() -> &'static Plugin {
+    // SAFETY: it is this crate's own.
+    let loaded = unsafe { inspect(resource_tracker_plugin) }.unwrap();
+    keep(Path::new("libtest.so"), loaded)
+}
+
+fn tick(number: u64) -> Tick {
+    let members: Arc<Members> = Arc::default();
+    members.set([7, 8].into_iter());
+    let tracked = Tracked { pid: 7, spawned: true, reaped: Reaped::default(), cgroup: None, members };
+    let (elapsed, interval) = (Duration::from_secs(number), Duration::from_millis(500));
+    Tick { number, at: Instant::now(), elapsed, interval, last: false, tracked: Some(tracked) }
+}
+
+#[test]
+fn a_source_is_described_configured_read_and_closed() {
+    let source = *plugin().sources.iter().find(|source| source.is.about.name == "test-fans").unwrap();
+    assert_eq!((source.is.about.defaults.clone(), source.is.order), (json!({ "does": "turn" }), 1000));
+    assert_eq!(source.is.about.schema["properties"]["does"]["description"], "What the fans do.");
+    let open = |does: &str| {
+        let values: Map<_, _> = [("does".to_owned(), json!(does))].into_iter().collect();
+        source.configure(values).unwrap().build(&Host::default())
+    };
+    assert!(source.configure([("does".to_owned(), json!(5))].into_iter().collect()).is_err());
+    assert!(open("missing").unwrap().is_none());
+    assert_eq!(format!("{:#}", open("stuck").err().unwrap()), "libtest.so: the fans are stuck");
+
+    let mut fans = open("turn").unwrap().unwrap();
+    let mut out = Sections::default();
+    // It was registered as a component, and its section was not: nothing that is not announced is taken.
+    let error = format!("{:#}", fans.collect(&tick(2), &mut out).unwrap_err());
+    assert!(error.contains("\"fans\" is no section of the plugin"), "{error}");
+
+    let mut broken = open("break").unwrap().unwrap();
+    for _ in 0..2 {
+        let error = format!("{:#}", broken.collect(&tick(1), &mut out).unwrap_err());
+        assert_eq!(error, "libtest.so: it panicked: broken");
+    }
+}
+
+#[test]
+fn a_sink_gets_the_run_as_it_was() {
+    let sink = *plugin().sinks.iter().find(|sink| sink.is.about.name == "test-calls").unwrap();
+    let config = sink.configure(Map::new()).unwrap();
+    let mut open = config.build(&SinkContext { wraps_command: true }).unwrap();
+    let mut run = Run::default();
+    run.job.name = Some("nightly".into());
+    open.start(&run).unwrap();
+    let mut sections = Sections::default();
+    sections.section::<Fans>().rpm = 1200.0;
+    let sample = Sample { parts: vec![Arc::new(sections)], ..Sample::default() };
+    open.write(&sample).unwrap();
+    open.finish(&Outcome { exit_code: Some(3), signal: None }).unwrap();
+    drop(open);
+    let calls = CALLS.lock().unwrap();
+    assert_eq!(*calls, ["open true", "start Some(\"nightly\") 1s", "write Some(1200.0)", "finish Some(3)"]);
+}
