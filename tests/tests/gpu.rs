@@ -6,7 +6,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use resource_tracker_tests::{command, has, number, samples, shared_library, stop_after, text, track, tracker};
+use resource_tracker_tests::{
+    command, has, is_root, number, samples, shared_library, stop_after, text, track, tracker,
+};
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
@@ -234,10 +236,11 @@ fn what_the_job_has_of_two_gpus() {
     let second =
         json!({ "uuid": "GPU-1", "utilization": [0, 0], "memory": [80u64 << 30, 1u64 << 29], "processes": draws });
     let nvml = Nvml::new(json!({ "devices": [first, second] }));
-    let arguments = ["-i", "0.2", "--", "timeout", "1.5", "sleep", "7.25"];
+    let arguments = ["-i", "0.2", "--", "timeout", "2.5", "sleep", "7.25"];
     let all = with_gpus(&nvml.run(&arguments));
-    // The last one is after the job.
-    let sample = &all[all.len() - 2];
+    // The library looks for the process by its command line, and tells shares every sixth of a second.
+    let held = |sample: &&Json| sample["cpu"]["process_gpu_usage"] == json!(0.6);
+    let sample = all.iter().filter(held).nth(1).unwrap();
     let pid = sample["gpu"][0]["processes"][0]["pid"].as_u64().unwrap();
     let expected = json!([{ "pid": pid, "vram_bytes": 3u64 << 30, "utilization_pct": 60.0 }]);
     assert_eq!((&sample["gpu"][0]["processes"], &sample["gpu"][0]["process_count"]), (&expected, &json!(2)));
@@ -249,35 +252,57 @@ fn what_the_job_has_of_two_gpus() {
     assert_eq!(number(sample, "/cpu/process_gpu_utilized"), 1.0);
 
     // The same in the columns of the service, and of the machine.
-    let output =
-        nvml.run(&["-i", "0.2", "--format=csv", "--csv-columns=sentinel", "--", "timeout", "1.5", "sleep", "7.25"]);
-    let (header, row) = row_before_last(&output);
-    let column = |name: &str| row[header.iter().position(|column| column == name).unwrap()].clone();
-    assert_eq!(
-        ["process_gpu_usage", "process_gpu_vram_mib", "process_gpu_utilized"].map(column),
-        ["0.6000", "3584.0000", "1"]
+    let arguments = ["-i", "0.2", "--format=csv", "--csv-columns=sentinel", "--", "timeout", "2.5", "sleep", "7.25"];
+    let output = nvml.run(&arguments);
+    assert_row(
+        &output,
+        &[("process_gpu_usage", "0.6000"), ("process_gpu_vram_mib", "3584.0000"), ("process_gpu_utilized", "1")],
     );
-    let column = |name: &str| row[header.iter().position(|column| column == name).unwrap()].clone();
-    assert_eq!(
-        ["system_gpu_usage", "system_gpu_vram_mib", "system_gpu_utilized"].map(column),
-        ["0.7000", "4608.0000", "1"]
+    assert_row(
+        &output,
+        &[("system_gpu_usage", "0.7000"), ("system_gpu_vram_mib", "4608.0000"), ("system_gpu_utilized", "1")],
     );
 }
 
-fn row_before_last(output: &Output) -> (Vec<String>, Vec<String>) {
+/// That a row of the CSV has these values in these columns. (In the first ones the library may still be starting.)
+#[track_caller]
+fn assert_row(output: &Output, expected: &[(&str, &str)]) {
     let csv = text(&output.stderr);
-    let split = |line: &str| line.split(',').map(str::to_owned).collect();
-    let lines: Vec<&str> = csv.lines().collect();
-    (split(lines[0]), split(lines[lines.len() - 2]))
+    let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let header = lines.next().unwrap();
+    let column = |name: &str| header.iter().position(|column| *column == name).unwrap();
+    let has_all = |row: Vec<&str>| expected.iter().all(|(name, value)| row[column(name)] == *value);
+    assert!(lines.any(has_all), "{expected:?} in\n{csv}");
+}
+
+/// In a container the driver may name processes by their numbers on the host, which say nothing there.
+#[test]
+fn processes_of_another_pid_namespace_are_not_taken_for_ours() {
+    let test = "processes_of_another_pid_namespace_are_not_taken_for_ours";
+    if !is_root(test) || !has("unshare", test) {
+        return;
+    }
+    let stranger = json!([{ "pid": 3_999_999, "bytes": 1u64 << 30, "share": 50 }]);
+    let nvml = Nvml::new(json!({ "devices": [{ "utilization": [50, 1], "processes": stranger }] }));
+    let mut inside = command("unshare");
+    inside.env("LD_LIBRARY_PATH", nvml.folder.path()).env("FAKE_NVML", nvml.script());
+    inside.args(["--pid", "--fork", "--mount-proc"]).arg(tracker());
+    let output = inside.args(["-i", "0.2", "--output=/dev/stdout", "--", "sleep", "2.5"]).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(0), 1), "{said}");
+    assert!(said.contains("the driver names process 3999999, which is not in this pid namespace"), "{said}");
+    for sample in with_gpus(&output) {
+        assert_eq!((&sample["gpu"][0]["processes"], &sample["gpu"][0]["process_count"]), (&json!(null), &json!(1)));
+        assert_eq!(sample["cpu"]["process_gpu_vram_mib"], json!(null), "not known, and not zero");
+    }
 }
 
 #[test]
 fn the_columns_are_sums_over_all_gpus() {
     let nvml =
         Nvml::new(json!({ "copies": 8, "devices": [{ "utilization": [75, 0], "memory": [1u64 << 34, 3u64 << 30] }] }));
-    let (header, row) = row_before_last(&nvml.run(&["-i", "0.2", "--format=csv", "--", "sleep", "1"]));
-    let column = |name: &str| row[header.iter().position(|column| column == name).unwrap()].as_str();
-    assert_eq!(["gpu_usage", "gpu_vram", "gpu_utilized"].map(column), ["6.0000", "24576.0000", "8"]);
+    let output = nvml.run(&["-i", "0.2", "--format=csv", "--", "sleep", "1"]);
+    assert_row(&output, &[("gpu_usage", "6.0000"), ("gpu_vram", "24576.0000"), ("gpu_utilized", "8")]);
 }
 
 #[test]
@@ -294,8 +319,10 @@ fn parts_of_a_gpu_are_devices_of_their_own() {
         json!({ "nvmlDeviceGetUtilizationRates": unsupported, "nvmlDeviceGetProcessUtilization": unsupported });
     let whole = json!({ "memory": [80u64 << 30, 8u64 << 30], "parts": parts, "errors": errors });
     let nvml = Nvml::new(json!({ "devices": [whole] }));
-    let all = with_gpus(&nvml.run(&["-i", "0.2", "--", "timeout", "1", "sleep", "8.25"]));
-    let sample = &all[all.len() - 2];
+    let all = with_gpus(&nvml.run(&["-i", "0.2", "--", "timeout", "2", "sleep", "8.25"]));
+    // The library looks for the process by its command line, which takes a while on a busy machine.
+    let held = |sample: &&Json| sample["cpu"]["process_gpu_vram_mib"] == json!(1024.0);
+    let sample = all.iter().filter(held).nth(1).unwrap();
     let host_ids: Vec<&Json> = sample["gpu"].as_array().unwrap().iter().map(|gpu| &gpu["host_id"]).collect();
     assert_eq!(host_ids, [&json!("nvidia0"), &json!("nvidia0/0"), &json!("nvidia0/1")]);
     assert_eq!((&sample["gpu"][0]["utilization_pct"], &sample["gpu"][0]["processes"]), (&json!(null), &json!(null)));
@@ -306,8 +333,9 @@ fn parts_of_a_gpu_are_devices_of_their_own() {
     // What each process uses is not told of a part.
     assert_eq!(sample["cpu"]["process_gpu_usage"], json!(null));
     assert_eq!(number(sample, "/cpu/process_gpu_vram_mib"), 1024.0);
-    let (_, row) = row_before_last(&nvml.run(&["-i", "0.2", "--format=csv", "--", "sleep", "1"]));
-    assert_eq!(row[row.len() - 3..], ["0.0000", "8192.0000", "0"], "the memory of the whole counts once");
+    // The memory of the whole counts once.
+    let output = nvml.run(&["-i", "0.2", "--format=csv", "--", "sleep", "1"]);
+    assert_row(&output, &[("gpu_usage", "0.0000"), ("gpu_vram", "8192.0000"), ("gpu_utilized", "0")]);
 }
 
 #[test]
