@@ -18,6 +18,9 @@ use crate::scan::value_of;
 /// How long the facts wait for GPUs that are being looked for.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// Who looks for GPUs has said so by then.
+const SILENCE: Duration = Duration::from_millis(200);
+
 /// Names, CPUs, memory, GPUs and storage of the machine.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, remote = "Self")]
@@ -94,7 +97,8 @@ impl Source for HostFacts {
         let start = *self.start.get_or_insert(tick.at);
         let gpus = self.gpus.devices();
         // NVML takes a while to begin, longer than a short interval.
-        let waits = gpus.is_none() && tick.at.saturating_duration_since(start) < PATIENCE;
+        let patience = if self.gpus.is_silent() { SILENCE } else { PATIENCE };
+        let waits = gpus.is_none() && tick.at.saturating_duration_since(start) < patience;
         let is_due = !self.told && tick.number > 0 && (tick.last || !waits);
         if !is_due && !tick.last {
             return Ok(());

@@ -13,8 +13,10 @@ fn every_component_is_registered_in_the_stripped_binary() {
         .filter(|line| !line.starts_with(' '))
         .filter_map(|line| line.split_whitespace().next())
         .collect();
-    let sources =
-        ["cpu", "process", "cgroup", "perf", "memory", "network", "disk", "pressure", "energy", "host", "cloud"];
+    let sources = [
+        "cpu", "process", "cgroup", "perf", "memory", "network", "disk", "pressure", "energy", "nvidia", "amd", "drm",
+        "host", "cloud",
+    ];
     assert_eq!(names, [&sources[..], &["csv", "file", "sentinel-s3", "stdout-json"]].concat());
     let schema: serde_json::Value =
         serde_json::from_slice(&command(&binary).arg("schema").output().unwrap().stdout).unwrap();

@@ -92,7 +92,12 @@ impl Board {
 
     /// A source has nothing to read.
     pub(crate) fn absent(&self, source: &'static str) {
-        self.lock().retain(|entry| entry.source != source);
+        self.found(source, Devices::default());
+    }
+
+    /// Whether no source has said a word.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.lock().is_empty()
     }
 
     /// What the job has of the devices of a source, as of now.
@@ -100,9 +105,11 @@ impl Board {
         self.update(source, |entry| entry.job = share.map(|share| (share, now)));
     }
 
-    /// The GPUs of the machine; `None` while a source is still looking.
+    /// The GPUs of the machine; `None` while a source is still looking, or when none looks.
     pub(crate) fn devices(&self) -> Option<Devices> {
-        self.lock().iter().try_fold(Devices::default(), |sum, entry| {
+        let entries = self.lock();
+        entries.first()?;
+        entries.iter().try_fold(Devices::default(), |sum, entry| {
             let devices = entry.devices.as_ref()?;
             Some(Devices {
                 model: sum.model.or_else(|| devices.model.clone()),
@@ -128,7 +135,7 @@ mod tests {
     #[test]
     fn devices_are_known_when_every_source_has_answered() {
         let board = Board::default();
-        assert_eq!(board.devices(), Some(Devices::default()));
+        assert!(board.is_silent() && board.devices().is_none());
         board.looking("a");
         board.looking("b");
         let two = Devices { model: Some("M".into()), count: 2, vram_bytes: 20 };

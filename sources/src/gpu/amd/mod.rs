@@ -48,10 +48,11 @@ through_json!(AmdConfig);
 impl SourceConfig for AmdConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         // Where the driver is not loaded, nothing of libdrm is touched.
+        let shared = Shared::new(host)?;
         if !host.sysfs.join("module/amdgpu").exists() {
+            shared.board.absent(NAME);
             return Ok(None);
         }
-        let shared = Shared::new(host)?;
         shared.board.looking(NAME);
         let kfd = Kfd::new(&host.sysfs);
         let cards = card::all(host, &self.devices, &kfd);
