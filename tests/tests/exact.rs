@@ -107,7 +107,8 @@ fn a_storm_of_twenty_thousand_processes() {
         let (samples, said) = record(options, &[JOB, "storm", "20000"]);
         assert_eq!(said, "");
         assert!(cpu_time(&samples) > 0.2, "forking costs something");
-        for pair in samples.windows(2) {
+        // The last one is taken when the command ends, which can be in the millisecond of a tick.
+        for pair in samples[..samples.len() - 1].windows(2) {
             assert!(number(&pair[1], "/timestamp_ms") > number(&pair[0], "/timestamp_ms"), "no two at once");
         }
     }
