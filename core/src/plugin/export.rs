@@ -3,8 +3,8 @@
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use schemars::SchemaGenerator;
@@ -15,6 +15,7 @@ use super::abi::{
     RT_OK, RT_ONCE, RT_SOURCE_BLOCKS, RT_SOURCE_ON_BY_DEFAULT, RT_TICK_LAST, RT_TICK_SPAWNED, Reply, SinkTable,
     SourceTable, Text, TickTable,
 };
+use super::run::name_forever;
 use crate::isolation::{self, is_guarded, panic_message};
 use crate::job::{Outcome, Run};
 use crate::json;
@@ -371,57 +372,4 @@ unsafe extern "C" fn finish(state: *mut c_void, outcome: Text, reply: *const Rep
 unsafe extern "C" fn close<T>(state: *mut c_void) {
     // SAFETY: the caller's promise. A panic while it is dropped has nobody to tell.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(unsafe { Box::from_raw(state.cast::<T>()) })));
-}
-
-/// Names of sections, of which there are few, kept for good.
-fn name_forever(name: &str) -> &'static str {
-    static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-    match names.iter().find(|known| **known == name) {
-        Some(known) => known,
-        None => {
-            let kept: &'static str = name.to_owned().leak();
-            names.push(kept);
-            kept
-        }
-    }
-}
-
-impl Run {
-    /// As a sink of a plugin gets it.
-    pub(super) fn to_json(&self) -> Json {
-        let command: Vec<_> = self.command.iter().map(|word| word.to_string_lossy()).collect();
-        let started = self.started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        serde_json::json!({
-            "program": self.program, "version": self.version, "job": self.job, "command": command, "pid": self.pid,
-            "interval_secs": self.interval.as_secs_f64(), "started_ms": started.as_millis() as u64,
-        })
-    }
-
-    fn from_json(run: &Json) -> Self {
-        let text = |key: &str| name_forever(run[key].as_str().unwrap_or_default());
-        let words = run["command"].as_array().into_iter().flatten().filter_map(Json::as_str);
-        let interval = run["interval_secs"].as_f64().and_then(|secs| Duration::try_from_secs_f64(secs).ok());
-        Self {
-            program: text("program"),
-            version: text("version"),
-            job: serde_json::from_value(run["job"].clone()).unwrap_or_default(),
-            command: words.map(Into::into).collect(),
-            pid: run["pid"].as_i64().and_then(|pid| pid.try_into().ok()),
-            interval: interval.unwrap_or_default(),
-            started: SystemTime::UNIX_EPOCH + Duration::from_millis(run["started_ms"].as_u64().unwrap_or(0)),
-        }
-    }
-}
-
-impl Outcome {
-    /// As a sink of a plugin gets it.
-    pub(super) fn to_json(self) -> Json {
-        serde_json::json!({ "exit_code": self.exit_code, "signal": self.signal })
-    }
-
-    fn from_json(outcome: &Json) -> Self {
-        let number = |key: &str| outcome[key].as_i64().and_then(|number| number.try_into().ok());
-        Self { exit_code: number("exit_code"), signal: number("signal") }
-    }
 }

@@ -127,21 +127,16 @@ fn parse(text: &str) -> Client {
             "pdev" => client.device = value.to_owned(),
             "client-id" => client.id = first_number(value).unwrap_or(0),
             _ => {
-                if let Some(engine) = key.strip_prefix("engine-").filter(|engine| computes(engine)) {
-                    let _ = engine;
+                if key.strip_prefix("engine-").is_some_and(computes) {
                     client.engines.nanoseconds = sum(client.engines.nanoseconds, first_number(value));
-                } else if let Some(engine) = key.strip_prefix("total-cycles-") {
+                } else if key.strip_prefix("total-cycles-").is_some_and(computes) {
                     // Those of all engines pass at the same speed.
-                    if computes(engine) {
-                        let (busy, all) = client.engines.cycles.unwrap_or_default();
-                        client.engines.cycles = Some((busy, all.max(first_number(value).unwrap_or(0))));
-                    }
-                } else if let Some(engine) = key.strip_prefix("cycles-") {
-                    if computes(engine) {
-                        let (busy, all) = client.engines.cycles.unwrap_or_default();
-                        let more = first_number(value).unwrap_or(0);
-                        client.engines.cycles = Some((busy.saturating_add(more), all));
-                    }
+                    let (busy, all) = client.engines.cycles.unwrap_or_default();
+                    client.engines.cycles = Some((busy, all.max(first_number(value).unwrap_or(0))));
+                } else if key.strip_prefix("cycles-").is_some_and(computes) {
+                    let (busy, all) = client.engines.cycles.unwrap_or_default();
+                    let more = first_number(value).unwrap_or(0);
+                    client.engines.cycles = Some((busy.saturating_add(more), all));
                 } else if let Some((kind, region)) = key.split_once('-').filter(|(_, region)| is_vram(region)) {
                     // `memory` is what older kernels call `resident`.
                     if matches!(kind, "resident" | "memory") {
