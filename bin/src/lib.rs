@@ -66,7 +66,17 @@ pub unsafe fn start(count: c_int, arguments: *const *const c_char) -> c_int {
     let arguments = unsafe { inherited::arguments(count, arguments) };
     let inherited = Inherited::take();
     logger::install();
-    std::panic::catch_unwind(|| run(arguments, &inherited)).unwrap_or(USAGE)
+    let code = std::panic::catch_unwind(|| run(arguments, &inherited)).unwrap_or(USAGE);
+    end(code)
+}
+
+/// Ends the process without the finalisers of libraries: a thread may still be inside one of a GPU vendor or a plugin, and
+/// must not find it taken down, which would cost the command its exit code.
+pub(crate) fn end(code: c_int) -> ! {
+    // Nobody is left to tell if that fails.
+    let _ = std::io::Write::flush(&mut std::io::stdout());
+    // SAFETY: it does not return.
+    unsafe { nix::libc::_exit(code) }
 }
 
 fn run(arguments: Vec<OsString>, inherited: &Inherited) -> i32 {

@@ -59,7 +59,7 @@ impl Signals {
         let listen = move || {
             while let Ok(arrived) = self.next() {
                 if stops.iter().any(|stop| *stop as i32 == arrived.number) {
-                    std::process::exit(code);
+                    crate::end(code);
                 }
             }
         };

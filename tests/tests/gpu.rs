@@ -424,6 +424,16 @@ fn a_call_that_hangs_harms_no_other_section() {
     }
 }
 
+/// The thread of the source may be in the library when the run ends.
+#[test]
+fn the_end_of_the_run_is_not_the_end_of_the_library() {
+    let nvml = Nvml::new(json!({ "copies": 16, "devices": [busy(0)], "slow": { "nvmlDeviceGetPowerUsage": 0.002 } }));
+    for _ in 0..5 {
+        let output = nvml.run(&["-i", "10ms", "-q", "--", "sh", "-c", "sleep 0.3; exit 3"]);
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(3), ""));
+    }
+}
+
 #[test]
 fn a_list_of_processes_that_grows_while_it_is_read() {
     let process = json!({ "argument": "9.25", "bytes": 1u64 << 30, "share": 10 });

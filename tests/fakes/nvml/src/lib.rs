@@ -6,6 +6,7 @@
 mod script;
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use nvml_wrapper_sys::bindings::field_id::{
@@ -46,9 +47,25 @@ fn wait(script: &Script, call: &str) {
     }
 }
 
+/// The process ends, and what the library was is taken down while its threads may still call: as with the real one, nothing
+/// good comes of it then.
+static GONE: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn take_down() {
+    GONE.store(true, Ordering::Relaxed);
+    std::thread::sleep(Duration::from_millis(100));
+}
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static TAKE_DOWN: extern "C" fn() = take_down;
+
 /// A handle is the device's number plus one, with that of its part above.
 fn with_device(call: &str, handle: nvmlDevice_t, answer: impl FnOnce(&Device) -> nvmlReturn_t) -> nvmlReturn_t {
     let (whole, part) = ((handle as usize & 0xffff).wrapping_sub(1), handle as usize >> 16);
+    if GONE.load(Ordering::Relaxed) {
+        std::process::abort();
+    }
     let script = script();
     wait(&script, call);
     let device = script.devices.get(whole);
@@ -286,8 +303,8 @@ fn list_processes(device: &Device, draw: bool, count: *mut c_uint, list: *mut nv
     let mut processes: Vec<_> = device.processes.iter().filter(|process| process.draws == draw).collect();
     if device.churn && !list.is_null() {
         // Ten more than were counted, every other time.
-        static TURN: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-        if TURN.fetch_add(1, std::sync::atomic::Ordering::Relaxed).is_multiple_of(2) {
+        static TURN: AtomicUsize = AtomicUsize::new(0);
+        if TURN.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
             let first = processes.first().copied();
             processes.extend(first.into_iter().cycle().take(10));
         }
