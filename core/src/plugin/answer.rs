@@ -58,7 +58,7 @@ unsafe extern "C" fn write(context: *mut c_void, text: Text) -> i32 {
 }
 
 /// # Safety
-/// As [`write`].
+/// As [`write()`].
 unsafe extern "C" fn fail(context: *mut c_void, message: Text) {
     // SAFETY: `context` is the answer, which outlives the call.
     let answer = unsafe { &mut *context.cast::<Answer>() };
