@@ -34,11 +34,25 @@ impl Footprint {
     }
 }
 
+/// Lets all threads share one heap. The C library gives each a heap of its own, for speed that nothing here needs.
+pub(crate) fn share_one_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it sets a number, before there is a second thread.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+}
+
 /// Takes the pages of programs and libraries that cannot be written to out of this process. They stay in the page cache, and
 /// those that are used again come back from there.
 fn give_back() {
     // SAFETY: the callback keeps to what the loader promises about its argument.
     unsafe { libc::dl_iterate_phdr(Some(give_back_object), std::ptr::null_mut()) };
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it gives back what is free.
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }
 
 unsafe extern "C" fn give_back_object(info: *mut libc::dl_phdr_info, _: libc::size_t, _: *mut c_void) -> c_int {
