@@ -14,6 +14,8 @@ pub struct Script {
     pub copies: Option<usize>,
     /// What `nvmlInit_v2` returns.
     pub init: u32,
+    /// Where to write how often the devices were read.
+    pub collections: Option<std::path::PathBuf>,
     /// Calls that take this many seconds.
     pub slow: BTreeMap<String, f64>,
 }
