@@ -188,9 +188,13 @@ fn a_description_that_cannot_be_is_an_error() {
 #[test]
 fn older_and_newer_minor_versions_work() {
     for kind in ["1.0", "", "1.2"] {
-        let output = fake(kind, &[&["--enable=fake"], &SLEEP[..]].concat());
+        let folder = tempfile::tempdir().unwrap();
+        let path = format!("--set=sinks.fake-file.path={}", folder.path().join("calls").display());
+        let output = fake(kind, &[&["--enable=fake", &path], &SLEEP[..]].concat());
         assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""), "{kind}");
         let all = samples(&output.stdout);
+        let calls = fs::read_to_string(folder.path().join("calls")).unwrap();
+        assert_eq!(calls.lines().count(), all.len() + 2, "{kind}: start, the samples, finish");
         let last = &all[all.len() - 2]["fake"];
         assert!(number(last, "/tick") >= 5.0 && number(last, "/pids") == 1.0, "{last}");
         assert_eq!(number(last, "/interval_ms"), 100.0);

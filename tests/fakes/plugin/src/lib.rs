@@ -33,6 +33,10 @@ unsafe extern "C" fn trap(_: *const SourceTable, _: Text, _: *const Reply) -> i3
     std::process::abort()
 }
 
+unsafe extern "C" fn trap_sink(_: *const SinkTable, _: Text, _: *const Reply) -> i32 {
+    std::process::abort()
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn resource_tracker_plugin(_abi_version: u32) -> *const PluginTable {
     let kind = std::env::var("FAKE_PLUGIN").unwrap_or_default();
@@ -68,7 +72,7 @@ pub unsafe extern "C" fn resource_tracker_plugin(_abi_version: u32) -> *const Pl
     if kind == "bad-text" {
         source.description = Text { bytes: b"\xff\xfe".as_ptr(), length: 2 };
     }
-    let sink = SinkTable {
+    let mut sink = SinkTable {
         size: size_of::<SinkTable>() + grown,
         name: Text::new("fake-file"),
         description: Text::new("Appends every call to a file"),
@@ -82,6 +86,10 @@ pub unsafe extern "C" fn resource_tracker_plugin(_abi_version: u32) -> *const Pl
         close: Some(close_sink),
         check: Some(check_sink),
     };
+    if kind == "1.0" {
+        sink.size = std::mem::offset_of!(SinkTable, check);
+        sink.check = Some(trap_sink);
+    }
     fn kept<T>(table: T) -> *const T {
         (&raw const Box::leak(Box::new(Newer { table, later: [usize::MAX; 3] })).table).cast()
     }
