@@ -195,8 +195,9 @@ fn older_and_newer_minor_versions_work() {
         let all = samples(&output.stdout);
         let calls = fs::read_to_string(folder.path().join("calls")).unwrap();
         assert_eq!(calls.lines().count(), all.len() + 2, "{kind}: start, the samples, finish");
-        let last = &all[all.len() - 2]["fake"];
-        assert!(number(last, "/tick") >= 5.0 && number(last, "/pids") == 1.0, "{last}");
+        // The last ones can be of a command that has just ended.
+        let last = &all[all.len() - 4]["fake"];
+        assert!(number(last, "/tick") >= 3.0 && number(last, "/pids") == 1.0, "{last}");
         assert_eq!(number(last, "/interval_ms"), 100.0);
     }
 }
