@@ -254,6 +254,15 @@ fn a_panic_of_rust_stays_in_the_plugin() {
     assert!(samples(&output.stdout).len() >= 19);
 }
 
+#[test]
+fn what_a_plugin_of_rust_logs_is_said_with_its_name() {
+    for isolate in ["--set=plugins.isolate=false", "--set=plugins.isolate=true"] {
+        let set = [isolate, "--enable=fields", "--set=sources.fields.says=true", "--", "sleep", "0.5"];
+        let output = run(&shared_library("fake-fields"), &set);
+        assert_eq!(text(&output.stderr), "resource-tracker: warning: source fields: this is the second reading\n");
+    }
+}
+
 /// In one process neither can be survived; in a process of its own both are.
 #[test]
 fn a_crash_is_survived_in_isolation() {

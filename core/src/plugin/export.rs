@@ -15,6 +15,7 @@ use super::abi::{
     RT_OK, RT_ONCE, RT_SOURCE_BLOCKS, RT_SOURCE_ON_BY_DEFAULT, RT_TICK_LAST, RT_TICK_SPAWNED, Reply, SinkTable,
     SourceTable, Text, TickTable,
 };
+use super::messages;
 use super::run::name_forever;
 use crate::isolation::{self, is_guarded, panic_message};
 use crate::job::{Outcome, Run};
@@ -64,6 +65,7 @@ pub(super) unsafe extern "C" fn resource_tracker_plugin(abi_version: u32) -> *co
                 say(panic)
             }
         }));
+        messages::install();
         Forever(describe())
     };
     match catch_unwind(|| TABLE.get_or_init(table).0) {
@@ -173,12 +175,12 @@ fn parse<T: serde::de::DeserializeOwned>(name: &str, config: &str) -> anyhow::Re
     Ok(serde_json::from_value(values.into())?)
 }
 
-/// Runs what a call is to do. An error or a panic becomes a message and a code.
+/// Runs what a call is to do. An error or a panic becomes a message and a code; what is said meanwhile goes to `host`.
 ///
 /// # Safety
-/// `reply` is that of the call.
-unsafe fn guarded(reply: *const Reply, body: impl FnOnce() -> anyhow::Result<i32>) -> i32 {
-    let message = match isolation::guarded(body) {
+/// `reply` is that of the call, and `host` is there during the call, or null.
+unsafe fn guarded(host: *const HostTable, reply: *const Reply, body: impl FnOnce() -> anyhow::Result<i32>) -> i32 {
+    let message = match messages::with_host(host, || isolation::guarded(body)) {
         Ok(Ok(code)) => return code,
         Ok(Err(error)) => format!("{error:#}"),
         Err(panic) => format!("it panicked: {}", panic_message(&*panic)),
@@ -206,6 +208,8 @@ struct OpenSource {
     out: Sections,
     buffer: Vec<u8>,
     members: Arc<Members>,
+    /// It is there until `close` has returned.
+    host: *const HostTable,
     /// It has panicked, and what it holds may be anything.
     panicked: Option<String>,
 }
@@ -213,7 +217,7 @@ struct OpenSource {
 unsafe extern "C" fn check_source(this: *const SourceTable, config: Text, reply: *const Reply) -> i32 {
     // SAFETY: the contract: `this` is a table of ours, and the rest is that of the call.
     unsafe {
-        guarded(reply, || {
+        guarded(std::ptr::null(), reply, || {
             let entry = (*this.cast::<Exported<SourceTable, SourceEntry>>()).entry;
             parse::<Box<dyn SourceConfig>>(entry.name, text(config)?).map(|_| RT_OK)
         })
@@ -229,13 +233,13 @@ unsafe extern "C" fn open_source(
 ) -> i32 {
     // SAFETY: the contract: `this` is a table of ours, and the rest is that of the call.
     unsafe {
-        guarded(reply, || {
+        guarded(host, reply, || {
             let entry = (*this.cast::<Exported<SourceTable, SourceEntry>>()).entry;
             let config: Box<dyn SourceConfig> = parse(entry.name, text(config)?)?;
-            let host = Host::new(text((*host).procfs)?, text((*host).sysfs)?);
-            let Some(source) = config.build(&host)? else { return Ok(RT_ABSENT) };
+            let machine = Host::new(text((*host).procfs)?, text((*host).sysfs)?);
+            let Some(source) = config.build(&machine)? else { return Ok(RT_ABSENT) };
             let (out, members) = (Sections::default(), Arc::default());
-            let open = OpenSource { source, out, buffer: Vec::new(), members, panicked: None };
+            let open = OpenSource { source, out, buffer: Vec::new(), members, host, panicked: None };
             *state = Box::into_raw(Box::new(open)).cast();
             Ok(RT_OK)
         })
@@ -247,7 +251,7 @@ unsafe extern "C" fn collect(state: *mut c_void, tick: *const TickTable, reply: 
     let (open, tick, writer) = unsafe { (&mut *state.cast::<OpenSource>(), known_part(tick), &*reply) };
     // SAFETY: the same.
     unsafe {
-        guarded(reply, || {
+        guarded(open.host, reply, || {
             if let Some(message) = &open.panicked {
                 bail!("{message}");
             }
@@ -305,12 +309,14 @@ unsafe fn known_part(tick: *const TickTable) -> TickTable {
 struct OpenSink {
     sink: Box<dyn Sink>,
     run: Arc<Run>,
+    /// It is there until `close` has returned.
+    host: *const HostTable,
 }
 
 unsafe extern "C" fn check_sink(this: *const SinkTable, config: Text, reply: *const Reply) -> i32 {
     // SAFETY: the contract: `this` is a table of ours, and the rest is that of the call.
     unsafe {
-        guarded(reply, || {
+        guarded(std::ptr::null(), reply, || {
             let entry = (*this.cast::<Exported<SinkTable, SinkEntry>>()).entry;
             parse::<Box<dyn SinkConfig>>(entry.name, text(config)?).map(|_| RT_OK)
         })
@@ -326,11 +332,11 @@ unsafe extern "C" fn open_sink(
 ) -> i32 {
     // SAFETY: the contract: `this` is a table of ours, and the rest is that of the call.
     unsafe {
-        guarded(reply, || {
+        guarded(host, reply, || {
             let entry = (*this.cast::<Exported<SinkTable, SinkEntry>>()).entry;
             let config: Box<dyn SinkConfig> = parse(entry.name, text(config)?)?;
             let context = SinkContext { wraps_command: (*host).flags & RT_HOST_WRAPS_COMMAND != 0 };
-            let open = OpenSink { sink: config.build(&context)?, run: Arc::default() };
+            let open = OpenSink { sink: config.build(&context)?, run: Arc::default(), host };
             *state = Box::into_raw(Box::new(open)).cast();
             Ok(RT_OK)
         })
@@ -341,7 +347,7 @@ unsafe extern "C" fn start(state: *mut c_void, run: Text, reply: *const Reply) -
     // SAFETY: the contract: a state of ours that nobody else uses, and the rest is that of the call.
     unsafe {
         let open = &mut *state.cast::<OpenSink>();
-        guarded(reply, || {
+        guarded(open.host, reply, || {
             open.run = Arc::new(Run::from_json(&serde_json::from_str(text(run)?)?));
             open.sink.start(&open.run).map(|()| RT_OK)
         })
@@ -352,7 +358,7 @@ unsafe extern "C" fn write(state: *mut c_void, sample: Text, reply: *const Reply
     // SAFETY: the contract: a state of ours that nobody else uses, and the rest is that of the call.
     unsafe {
         let open = &mut *state.cast::<OpenSink>();
-        guarded(reply, || {
+        guarded(open.host, reply, || {
             let sample = Sample::from_json(text(sample)?, &open.run, name_forever)?;
             open.sink.write(&sample).map(|()| RT_OK)
         })
@@ -363,7 +369,9 @@ unsafe extern "C" fn finish(state: *mut c_void, outcome: Text, reply: *const Rep
     // SAFETY: the contract: a state of ours that nobody else uses, and the rest is that of the call.
     unsafe {
         let open = &mut *state.cast::<OpenSink>();
-        guarded(reply, || open.sink.finish(&Outcome::from_json(&serde_json::from_str(text(outcome)?)?)).map(|()| RT_OK))
+        guarded(open.host, reply, || {
+            open.sink.finish(&Outcome::from_json(&serde_json::from_str(text(outcome)?)?)).map(|()| RT_OK)
+        })
     }
 }
 

@@ -11,6 +11,7 @@ mod isolated;
 mod keeper;
 pub mod layout;
 mod load;
+mod messages;
 mod run;
 mod sections;
 mod sink;

@@ -44,12 +44,14 @@ register_section!(Fields);
 pub struct FieldsConfig {
     /// Panic at the third reading.
     pub panics: bool,
+    /// Say something at the second reading.
+    pub says: bool,
 }
 
 #[typetag::deserialize(name = "fields")]
 impl SourceConfig for FieldsConfig {
     fn build(&self, _: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
-        Ok(Some(Box::new(Twenty { panics: self.panics })))
+        Ok(Some(Box::new(Twenty { panics: self.panics, says: self.says })))
     }
 }
 
@@ -58,10 +60,15 @@ export_plugin!();
 
 struct Twenty {
     panics: bool,
+    says: bool,
 }
 
 impl Source for Twenty {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        if self.says && tick.number == 2 {
+            log::warn!("this is the second reading");
+            log::info!("nobody wants to know this");
+        }
         if self.panics && tick.number == 3 {
             panic!("the third reading");
         }
