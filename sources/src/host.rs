@@ -94,6 +94,9 @@ struct HostFacts {
 impl Source for HostFacts {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         self.allocation.pass(tick.elapsed);
+        if self.told && !tick.last {
+            return Ok(());
+        }
         let start = *self.start.get_or_insert(tick.at);
         let gpus = self.gpus.devices();
         // NVML takes a while to begin, longer than a short interval.
