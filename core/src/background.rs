@@ -71,6 +71,18 @@ impl<Q: Send + 'static, A: Clone + Send + 'static> Background<Q, A> {
         self.shared.lock().answer.clone()
     }
 
+    /// Takes the newest answer away. While there is none and one is worked on, waits for it until `deadline`.
+    pub fn take_answer(&self, deadline: Instant) -> Option<(A, Instant)> {
+        let state = self.shared.lock();
+        let limit = deadline.saturating_duration_since(Instant::now());
+        let works = |state: &mut State<Q, A>| {
+            state.answer.is_none() && (state.question.is_some() || state.busy_since.is_some())
+        };
+        let waited = self.shared.answered.wait_timeout_while(state, limit, works);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.answer.take()
+    }
+
     /// The newest answer. While there is none at all, waits for the first one, but not longer than `limit`.
     pub fn first_answer(&self, limit: Duration) -> Option<A> {
         let state = self.shared.lock();

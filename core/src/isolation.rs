@@ -26,21 +26,34 @@ pub(crate) fn guarded<R>(body: impl FnOnce() -> R) -> thread::Result<R> {
     result
 }
 
-/// Calls one component: logs its first failure, pauses it for longer and longer while it fails, and switches it off
-/// when it panics.
+/// A component that worked for so many times its last pause is paused as briefly as one that never failed.
+const RECOVERED: u32 = 10;
+
+/// Calls one component: logs its first failure, pauses it for longer and longer until it has worked for a while, and
+/// switches it off when it panics.
 pub(crate) struct Guard {
     component: String,
     off: bool,
     failing: bool,
+    /// The last one; zero when there was none.
     pause: Duration,
     retry_at: Option<Instant>,
+    works_since: Option<Instant>,
     said: Option<String>,
 }
 
 impl Guard {
     /// `component` is how messages name it, such as `source cpu`.
     pub(crate) fn new(component: String) -> Self {
-        Self { component, off: false, failing: false, pause: FIRST_PAUSE, retry_at: None, said: None }
+        Self {
+            component,
+            off: false,
+            failing: false,
+            pause: Duration::ZERO,
+            retry_at: None,
+            works_since: None,
+            said: None,
+        }
     }
 
     pub(crate) fn component(&self) -> &str {
@@ -63,7 +76,7 @@ impl Guard {
         }
         match guarded(body) {
             Ok(Ok(value)) => {
-                self.succeeded();
+                self.succeeded(now);
                 Some(value)
             }
             Ok(Err(error)) => {
@@ -85,13 +98,13 @@ impl Guard {
         self.call(Instant::now(), body)
     }
 
-    fn succeeded(&mut self) {
+    fn succeeded(&mut self, now: Instant) {
         if self.failing {
             log::warn!("{} works again", self.component);
         }
         self.failing = false;
-        self.pause = FIRST_PAUSE;
         self.retry_at = None;
+        self.works_since.get_or_insert(now);
     }
 
     fn failed(&mut self, now: Instant, error: &str) {
@@ -100,8 +113,12 @@ impl Guard {
             self.said = Some(error.to_owned());
             self.failing = true;
         }
+        let worked = self.works_since.take().map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        self.pause = match worked >= self.pause * RECOVERED {
+            true => FIRST_PAUSE,
+            false => (self.pause * 2).min(LONGEST_PAUSE),
+        };
         self.retry_at = Some(now + self.pause);
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -129,6 +146,34 @@ mod tests {
         assert_eq!(calls, 5, "at 0, 1, 3, 7 and 15 s");
         assert_eq!(guard.call(start + 40 * second, || Ok(7)), Some(7));
         assert_eq!(guard.call(start + 40 * second, || Ok(8)), Some(8));
+    }
+
+    /// One that always fails soon after it was begun anew is begun less and less often.
+    #[test]
+    fn a_moment_of_work_does_not_shorten_the_pauses() {
+        let mut guard = Guard::new("source test".into());
+        let start = Instant::now();
+        let (mut calls, mut failures) = (0, Vec::new());
+        for tick in 0..600 {
+            let now = start + tick * Duration::from_millis(100);
+            guard.call(now, || {
+                calls += 1;
+                anyhow::ensure!(calls % 4 != 0, "a crash");
+                Ok(())
+            });
+            if calls % 4 == 0 && failures.last() != Some(&calls) {
+                failures.push(calls);
+                assert_eq!(guard.retry_at, Some(now + FIRST_PAUSE * (1 << (failures.len() - 1))));
+            }
+        }
+        assert_eq!(failures.len(), 6, "after 1, 2, 4, 8 and 16 s, and the next pause is 32 s");
+        let late = start + Duration::from_secs(1000);
+        for second in 0..=320 {
+            guard.call(late + Duration::from_secs(second), || Ok(()));
+        }
+        let late = late + Duration::from_secs(321);
+        guard.call(late, || -> anyhow::Result<()> { anyhow::bail!("no") });
+        assert_eq!(guard.retry_at, Some(late + FIRST_PAUSE), "it had worked for ten times as long");
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use serde_json::Serializer;
 use serde_json::ser::Formatter;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Serializer, Value as Json};
 
 use crate::sample::{Sample, Sections};
 
@@ -70,6 +71,23 @@ fn write_members(sample: &Sample, line: &mut Vec<u8>) -> serde_json::Result<()> 
     append(line, run.version)?;
     line.push(b'}');
     Ok(())
+}
+
+/// The same JSON with null for members of these names, at any depth.
+pub(crate) fn with_nulls(text: &RawValue, names: &[String]) -> serde_json::Result<Box<RawValue>> {
+    fn clear(value: &mut Json, names: &[String]) {
+        match value {
+            Json::Object(members) => members.iter_mut().for_each(|(name, member)| match names.contains(name) {
+                true => *member = Json::Null,
+                false => clear(member, names),
+            }),
+            Json::Array(items) => items.iter_mut().for_each(|item| clear(item, names)),
+            _ => (),
+        }
+    }
+    let mut value = serde_json::from_str(text.get())?;
+    clear(&mut value, names);
+    to_raw_value(&value)
 }
 
 /// Appends sections of one name as one.

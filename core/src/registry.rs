@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use schemars::{Schema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::Value as Json;
 
-use crate::plugin::{self, Isolation, Plugin, SinkType, SourceType};
+use crate::plugin::{self, Isolation, Plugin, PluginSection, SinkType, SourceType};
 use crate::sample::SectionEntry;
 use crate::sink::SinkEntry;
 use crate::source::SourceEntry;
@@ -103,14 +103,14 @@ impl ComponentType {
 /// A type of section: a key of a sample.
 pub(crate) enum SectionType {
     Linked(&'static SectionEntry),
-    Plugin(&'static str, &'static Json),
+    Plugin(&'static PluginSection),
 }
 
 impl SectionType {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             SectionType::Linked(entry) => entry.name,
-            SectionType::Plugin(name, _) => name,
+            SectionType::Plugin(section) => section.name,
         }
     }
 }
@@ -191,8 +191,8 @@ impl Registry {
     /// All section types, by name.
     pub(crate) fn sections(&self) -> Vec<SectionType> {
         let linked = linked_sections().into_iter().map(SectionType::Linked);
-        let loaded = self.plugins.iter().flat_map(|plugin| &plugin.sections);
-        let loaded = loaded.map(|(name, schema)| SectionType::Plugin(name, schema));
+        let loaded = self.plugins.iter().flat_map(|plugin| plugin.sections);
+        let loaded = loaded.map(SectionType::Plugin);
         sorted_by_key(linked.chain(loaded), SectionType::name)
     }
 }

@@ -18,15 +18,23 @@ use crate::json;
 /// A section is a plain struct. The doc comment of a field is its description; its unit and kind are given by
 /// `#[schemars(transform = Counter("bytes"))]` and the others of [`unit`](crate::unit).
 /// Several section types may share a name: objects are joined into one object, lists are put one after the other.
-pub trait Section: Serialize + JsonSchema + Default + Send + Sync + 'static {
+pub trait Section: Serialize + JsonSchema + Default + Clone + Send + Sync + 'static {
     /// The key of the section in a sample.
     const NAME: &'static str;
+
+    /// The section for a sample that repeats it because its source was not read since: without what was counted over an
+    /// interval (kind `delta`), so that nothing is counted twice. `None` when it holds no such figure.
+    fn without_deltas(&self) -> Option<Self> {
+        None
+    }
 }
 
 /// A section whose type is not known, for a walk through serde.
 trait AnySection: erased_serde::Serialize + Send + Sync {
     fn as_any(&self) -> &dyn Any;
     fn as_any_mut(&mut self) -> &mut dyn Any;
+    fn copy(&self) -> Box<dyn AnySection>;
+    fn without_deltas(&self) -> Option<Box<dyn AnySection>>;
 }
 
 impl<T: Section> AnySection for T {
@@ -37,10 +45,23 @@ impl<T: Section> AnySection for T {
     fn as_any_mut(&mut self) -> &mut dyn Any {
         self
     }
+
+    fn copy(&self) -> Box<dyn AnySection> {
+        Box::new(self.clone())
+    }
+
+    fn without_deltas(&self) -> Option<Box<dyn AnySection>> {
+        Some(Box::new(Section::without_deltas(self)?))
+    }
 }
 
 /// A section that came as JSON and is passed on as it is.
-struct JsonSection(Box<RawValue>);
+#[derive(Clone)]
+struct JsonSection {
+    text: Box<RawValue>,
+    /// Its members that are deltas.
+    deltas: &'static [String],
+}
 
 impl AnySection for JsonSection {
     fn as_any(&self) -> &dyn Any {
@@ -50,11 +71,23 @@ impl AnySection for JsonSection {
     fn as_any_mut(&mut self) -> &mut dyn Any {
         self
     }
+
+    fn copy(&self) -> Box<dyn AnySection> {
+        Box::new(self.clone())
+    }
+
+    fn without_deltas(&self) -> Option<Box<dyn AnySection>> {
+        if self.deltas.is_empty() {
+            return None;
+        }
+        let text = json::with_nulls(&self.text, self.deltas).ok()?;
+        Some(Box::new(Self { text, deltas: self.deltas }))
+    }
 }
 
 impl Serialize for JsonSection {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
+        self.text.serialize(serializer)
     }
 }
 
@@ -96,20 +129,34 @@ impl Sections {
         self.slots.iter().filter(|slot| slot.fresh).find_map(|slot| slot.value.as_any().downcast_ref())
     }
 
-    /// A section that is JSON already.
-    pub(crate) fn put_json(&mut self, name: &'static str, section: &RawValue) {
+    /// A section that is JSON already. `deltas` are the names of its members that are deltas.
+    pub(crate) fn put_json(&mut self, name: &'static str, section: &RawValue, deltas: &'static [String]) {
         // A line end can only be between two of its parts.
-        let section = match section.get().contains(['\n', '\r']) {
+        let text = match section.get().contains(['\n', '\r']) {
             true => {
                 RawValue::from_string(section.get().replace(['\n', '\r'], " ")).unwrap_or_else(|_| section.to_owned())
             }
             false => section.to_owned(),
         };
-        let value: Box<dyn AnySection> = Box::new(JsonSection(section));
+        let value: Box<dyn AnySection> = Box::new(JsonSection { text, deltas });
         match self.slots.iter_mut().find(|slot| slot.name == name) {
             Some(slot) => *slot = Slot { name, fresh: true, value },
             None => self.slots.push(Slot { name, fresh: true, value }),
         }
+    }
+
+    /// These sections for a sample that repeats them; `None` when they can be repeated as they are.
+    pub(crate) fn without_deltas(&self) -> Option<Self> {
+        let fresh = self.slots.iter().filter(|slot| slot.fresh);
+        let values: Vec<_> = fresh.map(|slot| (slot, slot.value.without_deltas())).collect();
+        if values.iter().all(|(_, value)| value.is_none()) {
+            return None;
+        }
+        let slots = values.into_iter().map(|(slot, value)| {
+            let value = value.unwrap_or_else(|| slot.value.copy());
+            Slot { name: slot.name, fresh: true, value }
+        });
+        Some(Self { slots: slots.collect() })
     }
 
     /// Takes all sections out of the tick; their buffers stay.
@@ -178,7 +225,7 @@ impl Sample {
         let mut sections = Sections::default();
         let is_section = |value: &RawValue| value.get().starts_with(['{', '[']);
         for (name, value) in members.iter().filter(|(_, value)| is_section(value)) {
-            sections.put_json(keep(name), value);
+            sections.put_json(keep(name), value, &[]);
         }
         Ok(Self {
             run: Arc::clone(run),

@@ -37,9 +37,9 @@ pub fn sample_schema(program: &str, registry: &Registry) -> Json {
     for section in registry.sections() {
         let schema = match &section {
             SectionType::Linked(entry) => entry.schema(&mut generator).to_value(),
-            SectionType::Plugin(name, schema) => {
-                loaded.insert((*name).to_owned(), (*schema).clone());
-                json!({ "$ref": format!("#/$defs/{name}") })
+            SectionType::Plugin(section) => {
+                loaded.insert(section.name.to_owned(), section.schema.clone());
+                json!({ "$ref": format!("#/$defs/{}", section.name) })
             }
         };
         // Sections of one name are joined into one object.

@@ -99,8 +99,8 @@ pub trait SourceConfig: Debug + Send + Sync {
 pub struct Schedule {
     /// How often it is read.
     pub cadence: Cadence,
-    /// Whether a reading can take long (`statvfs`, GPU libraries, HTTP). It then has a thread of its own, and a tick
-    /// takes its newest answer.
+    /// Whether a reading can take long (GPU libraries, HTTP). It then has a thread of its own, and a sample has the
+    /// answer to an earlier tick when that to its own does not come within a quarter of the interval, or 50 ms.
     pub blocking: bool,
 }
 
@@ -110,7 +110,8 @@ pub enum Cadence {
     /// At every tick.
     #[default]
     EveryTick,
-    /// At the first tick after this time has passed; the ticks between repeat the last reading.
+    /// At the first tick after this time has passed; the ticks between repeat the last reading, without what was counted
+    /// over an interval ([`Section::without_deltas`](crate::Section::without_deltas)).
     Every(Duration),
     /// Until it has been read once; only that sample has its sections.
     Once,

@@ -214,7 +214,7 @@ fn every_field_of_a_device() {
     assert!((number(gpu, "/nvlinks/17/tx_bytes_per_sec") / gib - 1.0).abs() < 0.2);
     let joules: f64 = all.iter().map(|sample| sample["gpu"][0]["energy_joules"].as_f64().unwrap_or(0.0)).sum();
     assert!(
-        (500.0..1100.0).contains(&joules),
+        (850.0..1100.0).contains(&joules),
         "1.5 s at 655.5 W are 983 J, of which the first reading is the start: {joules}"
     );
     // Known fields only, so that none is added without being looked at here.

@@ -4,14 +4,25 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::unit::{Counter, Delta, Gauge, Info};
+use crate::{Section, register_section};
 
-use super::list_section;
+/// The accelerators: `gpu`. Empty on a machine without any. A field that a device does not have, or that it may not
+/// be asked for, is null.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Gpus(pub Vec<GpuMetrics>);
 
-list_section! {
-    /// The accelerators: `gpu`. Empty on a machine without any. A field that a device does not have, or that it may not
-    /// be asked for, is null.
-    Gpus(GpuMetrics), "gpu", always_present
+impl Section for Gpus {
+    const NAME: &'static str = "gpu";
+
+    fn without_deltas(&self) -> Option<Self> {
+        let mut copy = self.clone();
+        copy.0.iter_mut().for_each(|gpu| gpu.energy_joules = None);
+        Some(copy)
+    }
 }
+
+register_section!(Gpus, always_present);
 
 /// One accelerator, or one part of it that is used as a device of its own (MIG).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]

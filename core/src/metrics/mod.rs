@@ -33,7 +33,7 @@ pub use process::{ProcessAccounting, ProcessMetrics};
 
 /// A section that is a list of `$item`, which its sources fill in place.
 macro_rules! list_section {
-    ($(#[$doc:meta])* $list:ident($item:ty), $name:literal $(, $always:ident)?) => {
+    ($(#[$doc:meta])* $list:ident($item:ty), $name:literal) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, schemars::JsonSchema)]
         #[serde(transparent)]
@@ -43,7 +43,7 @@ macro_rules! list_section {
             const NAME: &'static str = $name;
         }
 
-        $crate::register_section!($list $(, $always)?);
+        $crate::register_section!($list);
     };
 }
 use list_section;

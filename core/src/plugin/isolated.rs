@@ -93,41 +93,6 @@ fn answer(
     }
 }
 
-/// When a plugin's process that has crashed is begun anew: later and later, until it has lived for a while.
-#[derive(Default)]
-struct Lives {
-    began: Option<Instant>,
-    pause: Duration,
-    waits: Option<(Instant, String)>,
-}
-
-impl Lives {
-    const FIRST_PAUSE: Duration = Duration::from_secs(1);
-    const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-
-    /// Fails until the next life may begin.
-    fn begin(&mut self, now: Instant) -> anyhow::Result<()> {
-        match &self.waits {
-            Some((until, why)) if now < *until => bail!("{why}"),
-            _ => {
-                self.waits = None;
-                self.began = Some(now);
-                Ok(())
-            }
-        }
-    }
-
-    fn ended(&mut self, now: Instant, why: &Silence) {
-        let lived = self.began.take().map(|began| now.saturating_duration_since(began));
-        self.pause = match lived {
-            Some(lived) if lived < Self::LONGEST_PAUSE && !self.pause.is_zero() => self.pause * 2,
-            _ => Self::FIRST_PAUSE,
-        };
-        self.pause = self.pause.min(Self::LONGEST_PAUSE);
-        self.waits = Some((now + self.pause, why.to_string()));
-    }
-}
-
 /// A source on the other side.
 pub(super) struct RemoteSource {
     source: &'static SourceType,
@@ -136,20 +101,16 @@ pub(super) struct RemoteSource {
     host: Host,
     is_open: bool,
     is_absent: bool,
-    lives: Lives,
 }
 
 impl RemoteSource {
     pub(super) fn new(source: &'static SourceType, keeper: &'static Keeper, config: String, host: &Host) -> Self {
-        Self { source, keeper, config, host: host.clone(), is_open: false, is_absent: false, lives: Lives::default() }
+        Self { source, keeper, config, host: host.clone(), is_open: false, is_absent: false }
     }
 
     fn ask(&mut self, request: &Request) -> anyhow::Result<Option<String>> {
         let answered = answer(self.keeper, request, None);
-        if let Err(silence) = &answered {
-            self.is_open = false;
-            self.lives.ended(Instant::now(), silence);
-        }
+        self.is_open &= answered.is_ok();
         answered?
     }
 }
@@ -160,7 +121,6 @@ impl RemoteSource {
             return Ok(());
         }
         if !self.is_open {
-            self.lives.begin(tick.at)?;
             let request = Request::OpenSource {
                 name: self.source.is.about.name.clone(),
                 config: self.config.clone(),
@@ -198,27 +158,22 @@ pub(super) struct RemoteSink {
     wraps_command: bool,
     run: Option<String>,
     is_open: bool,
-    lives: Lives,
 }
 
 impl RemoteSink {
     pub(super) fn new(sink: &'static SinkType, keeper: &'static Keeper, config: String, wraps_command: bool) -> Self {
-        Self { sink, keeper, config, wraps_command, run: None, is_open: false, lives: Lives::default() }
+        Self { sink, keeper, config, wraps_command, run: None, is_open: false }
     }
 
     fn ask(&mut self, request: &Request) -> anyhow::Result<()> {
         let answered = answer(self.keeper, request, None);
-        if let Err(silence) = &answered {
-            self.is_open = false;
-            self.lives.ended(Instant::now(), silence);
-        }
+        self.is_open &= answered.is_ok();
         answered?.map(drop)
     }
 
     /// Opens it, and begins the run, also in a new life.
     fn open(&mut self) -> anyhow::Result<()> {
         if !self.is_open {
-            self.lives.begin(Instant::now())?;
             let (name, config) = (self.sink.is.about.name.clone(), self.config.clone());
             self.ask(&Request::OpenSink { name, config, wraps_command: self.wraps_command })?;
             self.is_open = true;

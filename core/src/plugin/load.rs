@@ -11,6 +11,7 @@ use super::abi::{
     Entry, PluginTable, RT_ABI_MAJOR, RT_ABI_MINOR, RT_SOURCE_ON_BY_DEFAULT, SinkTable, SourceTable, Text,
 };
 use super::isolated;
+use super::sections::PluginSection;
 use super::types::{About, AboutSink, AboutSource, Place, SinkType, SourceType};
 
 /// More components or sections than this is no plugin but noise.
@@ -22,7 +23,7 @@ pub(crate) struct Plugin {
     pub(crate) version: String,
     pub(crate) sources: Vec<&'static SourceType>,
     pub(crate) sinks: Vec<&'static SinkType>,
-    pub(crate) sections: Vec<(&'static str, Json)>,
+    pub(crate) sections: &'static [PluginSection],
 }
 
 /// Where the code of a plugin runs.
@@ -67,11 +68,10 @@ pub(crate) fn load(file: &Path, isolation: Isolation) -> anyhow::Result<&'static
 /// Makes a plugin last.
 pub(super) fn keep(file: &Path, loaded: Loaded) -> &'static Plugin {
     let Description { name, version, sections, sources, sinks } = loaded.description;
-    let sections: Vec<(&'static str, Json)> =
-        sections.into_iter().map(|(name, schema)| (&*name.leak(), schema)).collect();
-    let names: &'static [&'static str] = sections.iter().map(|(name, _)| *name).collect::<Vec<_>>().leak();
+    let sections = sections.into_iter().map(|(name, schema)| PluginSection::new(name, schema));
+    let sections: &'static [PluginSection] = sections.collect::<Vec<_>>().leak();
     let source = |(is, place)| {
-        let source = SourceType { is, file: file.to_owned(), sections: names, place };
+        let source = SourceType { is, file: file.to_owned(), sections, place };
         &*Box::leak(Box::new(source))
     };
     let sink = |(is, place)| &*Box::leak(Box::new(SinkType { is, file: file.to_owned(), place }));

@@ -24,5 +24,5 @@ pub use export::PluginInfo;
 pub use load::Isolation;
 
 pub(crate) use load::{Plugin, load};
-pub(crate) use sections::read as read_sections;
+pub(crate) use sections::{PluginSection, read as read_sections};
 pub(crate) use types::{SinkType, SourceType};

@@ -1,26 +1,58 @@
-//! The sections that a plugin wrote in one call.
+//! The sections of a plugin: what it says of them, and what it wrote in one call.
 
 use std::fmt;
 
 use anyhow::anyhow;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde_json::Value as Json;
 use serde_json::value::RawValue;
 
 use crate::sample::Sections;
 
-/// Reads one JSON object, the name of each section and the section, into `out`. `names` are those that the plugin said
+/// What a plugin says of one of its sections.
+pub(crate) struct PluginSection {
+    pub(crate) name: &'static str,
+    pub(crate) schema: Json,
+    /// The members, at any depth, that are counted over the interval.
+    pub(crate) deltas: &'static [String],
+}
+
+impl PluginSection {
+    pub(crate) fn new(name: String, schema: Json) -> Self {
+        let mut deltas = Vec::new();
+        find_deltas(&schema, &mut deltas);
+        Self { name: name.leak(), schema, deltas: deltas.leak() }
+    }
+}
+
+/// Names of properties whose `kind` is `delta`.
+fn find_deltas(schema: &Json, deltas: &mut Vec<String>) {
+    match schema {
+        Json::Object(members) => {
+            if let Some(Json::Object(properties)) = members.get("properties") {
+                let found = properties.iter().filter(|(_, schema)| schema["kind"] == "delta");
+                deltas.extend(found.map(|(name, _)| name.clone()));
+            }
+            members.values().for_each(|member| find_deltas(member, deltas));
+        }
+        Json::Array(items) => items.iter().for_each(|item| find_deltas(item, deltas)),
+        _ => (),
+    }
+}
+
+/// Reads one JSON object, the name of each section and the section, into `out`. `known` are those that the plugin said
 /// it writes. Nothing of it is looked into further than that it is JSON.
-pub(crate) fn read(text: &[u8], names: &[&'static str], out: &mut Sections) -> anyhow::Result<()> {
+pub(crate) fn read(text: &[u8], known: &[PluginSection], out: &mut Sections) -> anyhow::Result<()> {
     if text.is_empty() {
         return Ok(());
     }
     let mut parser = serde_json::Deserializer::from_slice(text);
-    let result = parser.deserialize_map(Object { names, out }).and_then(|()| parser.end());
+    let result = parser.deserialize_map(Object { known, out }).and_then(|()| parser.end());
     result.map_err(|error| anyhow!("what it wrote is not usable: {error}"))
 }
 
 struct Object<'a> {
-    names: &'a [&'static str],
+    known: &'a [PluginSection],
     out: &'a mut Sections,
 }
 
@@ -33,15 +65,15 @@ impl<'de> Visitor<'de> for Object<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key::<String>()? {
-            let Some(name) = self.names.iter().find(|name| **name == key) else {
-                let known = self.names.join(", ");
+            let Some(known) = self.known.iter().find(|known| known.name == key) else {
+                let known = self.known.iter().map(|known| known.name).collect::<Vec<_>>().join(", ");
                 return Err(A::Error::custom(format!("{key:?} is no section of the plugin (there are: {known})")));
             };
             let section: &RawValue = map.next_value()?;
             if !section.get().starts_with(['{', '[']) {
-                return Err(A::Error::custom(format!("section {key:?} is neither an object nor a list")));
+                return Err(A::Error::custom(format!("section {:?} is neither an object nor a list", known.name)));
             }
-            self.out.put_json(name, section);
+            self.out.put_json(known.name, section, known.deltas);
         }
         Ok(())
     }
@@ -54,9 +86,16 @@ mod tests {
     use super::*;
     use crate::Sample;
 
+    fn known() -> [PluginSection; 2] {
+        let field = |kind: &str| serde_json::json!({ "type": "integer", "kind": kind });
+        let port = serde_json::json!({ "properties": { "port": field("info"), "errors": field("delta") } });
+        let schema = serde_json::json!({ "type": "array", "items": port });
+        [PluginSection::new("ib".into(), schema), PluginSection::new("fans".into(), Json::Bool(true))]
+    }
+
     fn line(text: &str) -> anyhow::Result<String> {
         let mut out = Sections::default();
-        read(text.as_bytes(), &["ib", "fans"], &mut out)?;
+        read(text.as_bytes(), &known(), &mut out)?;
         let sample = Sample { parts: vec![out.into()], ..Sample::default() };
         let mut line = Vec::new();
         sample.write_json(&mut line)?;
@@ -76,6 +115,19 @@ mod tests {
     }
 
     #[test]
+    fn what_was_counted_is_not_repeated() -> anyhow::Result<()> {
+        let mut out = Sections::default();
+        read(br#"{"fans":{"errors":3}}"#, &known(), &mut out)?;
+        assert!(out.without_deltas().is_none(), "nothing of it is counted");
+        read(br#"{"ib":[{"port":1,"errors":5},{"port":2,"errors":0}]}"#, &known(), &mut out)?;
+        let mut line = Vec::new();
+        crate::json::write_sections(&out.without_deltas().unwrap_or_default(), &mut line)?;
+        let line = String::from_utf8(line)?;
+        assert_eq!(line, r#"{"fans":{"errors":3},"ib":[{"port":1,"errors":null},{"port":2,"errors":null}]}"#);
+        Ok(())
+    }
+
+    #[test]
     fn what_is_no_object_of_sections_is_refused() {
         for wrong in
             ["[]", "1", "{\"ib\":1}", "{\"cpu\":{}}", "{\"ib\":{}} x", "{\"ib\":{", "{\"ib\":{\"a\":NaN}}", "\u{0}"]
@@ -83,13 +135,13 @@ mod tests {
             assert!(line(wrong).is_err(), "{wrong}");
         }
         let mut out = Sections::default();
-        assert!(read(b"{\"ib\":{\"a\":\"\xff\"}}", &["ib"], &mut out).is_err());
+        assert!(read(b"{\"ib\":{\"a\":\"\xff\"}}", &known(), &mut out).is_err());
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = read(&bytes, &["ib"], &mut Sections::default());
+            let _ = read(&bytes, &known(), &mut Sections::default());
         }
 
         #[test]

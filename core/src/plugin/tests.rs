@@ -17,7 +17,7 @@ use crate::{
     SourceEntry, Tick, register_sink, register_source,
 };
 
-#[derive(Default, Serialize, JsonSchema)]
+#[derive(Clone, Default, Serialize, JsonSchema)]
 struct Fans {
     #[schemars(transform = Gauge("rpm"))]
     rpm: f64,

@@ -10,6 +10,7 @@ use serde_json::{Map, Value as Json};
 
 use super::abi::{SinkTable, SourceTable};
 use super::keeper::Keeper;
+use super::sections::PluginSection;
 use crate::source::Cadence;
 
 /// What sources and sinks have in common.
@@ -42,7 +43,7 @@ pub(crate) struct SourceType {
     pub(crate) is: AboutSource,
     pub(crate) file: PathBuf,
     /// The sections that it may write.
-    pub(super) sections: &'static [&'static str],
+    pub(super) sections: &'static [PluginSection],
     pub(super) place: Place<SourceTable>,
 }
 

@@ -1,37 +1,31 @@
-//! One source at work: when it is read, on which thread, and what a tick takes from it.
+//! One source at work: when it is read, and what a sample takes from it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::background::Background;
+use super::apart::Apart;
 use crate::isolation::Guard;
 use crate::pool::Pool;
 use crate::sample::Sections;
-use crate::source::{Cadence, Host, Source, SourceConfig, Tick};
-
-/// The answer of a blocking source is left out when it is older than this, or than three intervals.
-const STALE: Duration = Duration::from_secs(2);
+use crate::source::{Cadence, Host, Schedule, Source, SourceConfig, Tick};
 
 pub(crate) struct Feed {
-    component: String,
     cadence: Cadence,
     place: Place,
-    stale_after: Duration,
     last_read: Option<Instant>,
-    last: Option<Arc<Sections>>,
-    silent: bool,
+    last: Last,
     done: bool,
 }
 
 /// Where the source is read.
 enum Place {
     Here(Box<Reader>),
-    Apart(Background<Tick, Reading>),
+    Apart(Apart),
     Nowhere,
 }
 
 #[derive(Clone)]
-enum Reading {
+pub(super) enum Reading {
     /// The hardware is not here.
     Absent,
     /// The source failed, or is paused because it did.
@@ -41,12 +35,13 @@ enum Reading {
 
 impl Feed {
     pub(crate) fn new(name: &str, config: Box<dyn SourceConfig>, host: &Host, interval: Duration) -> Self {
-        let schedule = config.schedule();
+        let Schedule { cadence, blocking } = config.schedule();
         let component = format!("source {name}");
-        let mut reader = Reader::new(&component, config, host.clone());
-        let place = if schedule.blocking {
-            match Background::spawn(name, move |tick| reader.read(Tick { at: Instant::now(), ..tick })) {
-                Ok(background) => Place::Apart(background),
+        let reader = Reader::new(&component, config, host.clone());
+        let place = if blocking {
+            let every = if let Cadence::Every(every) = cadence { every.max(interval) } else { interval };
+            match Apart::new(name, reader, every) {
+                Ok(apart) => Place::Apart(apart),
                 Err(error) => {
                     log::warn!("{component}: no thread for it ({error}), so it is off");
                     Place::Nowhere
@@ -55,72 +50,88 @@ impl Feed {
         } else {
             Place::Here(Box::new(reader))
         };
-        let every = if let Cadence::Every(every) = schedule.cadence { every } else { interval };
-        let stale_after = STALE.max(every.max(interval) * 3);
-        Self {
-            component,
-            cadence: schedule.cadence,
-            place,
-            stale_after,
-            last_read: None,
-            last: None,
-            silent: false,
-            done: false,
+        Self { cadence, place, last_read: None, last: Last::default(), done: false }
+    }
+
+    /// Asks a source that blocks, so that it works while the others are read.
+    pub(crate) fn ask(&mut self, tick: &Tick) {
+        let is_due = self.is_due(tick);
+        if let Place::Apart(apart) = &mut self.place
+            && apart.ask(tick, is_due)
+        {
+            self.last_read = Some(tick.at);
         }
     }
 
-    /// What belongs into the sample of this tick. Never waits for a source that blocks.
+    /// What belongs into the sample of this tick. Waits for a source that blocks only as long as nobody is kept.
     pub(crate) fn read(&mut self, tick: &Tick) -> Option<Arc<Sections>> {
         if self.done {
             return None;
         }
-        let due = match self.cadence {
-            Cadence::EveryTick | Cadence::Once => true,
-            Cadence::Every(every) => self.last_read.is_none_or(|last| tick.at.saturating_duration_since(last) >= every),
-        };
+        let is_due = self.is_due(tick);
         let reading = match &mut self.place {
-            Place::Nowhere => Reading::Absent,
-            Place::Here(_) if !due => return self.last.clone(),
+            Place::Nowhere => Some(Reading::Absent),
+            Place::Apart(apart) => apart.read(tick),
+            Place::Here(_) if !is_due => None,
             Place::Here(reader) => {
                 self.last_read = Some(tick.at);
-                reader.read(tick.clone())
-            }
-            Place::Apart(background) => {
-                let busy = background.busy_for(tick.at);
-                if due && busy.is_none() {
-                    self.last_read = Some(tick.at);
-                    background.ask(tick.clone());
-                }
-                let silent = busy.is_some_and(|time| time > self.stale_after);
-                if silent && !self.silent {
-                    let secs = self.stale_after.as_secs();
-                    log::warn!("{} has not answered for {secs} s; it is left out until it does", self.component);
-                }
-                self.silent = silent;
-                match background.answer() {
-                    Some((reading, at)) if tick.at.saturating_duration_since(at) <= self.stale_after => reading,
-                    _ => Reading::Failed,
-                }
+                Some(reader.read(tick.clone()))
             }
         };
-        self.last = match reading {
-            Reading::Read(sections) => Some(sections),
-            Reading::Failed => None,
-            Reading::Absent => {
-                self.done = true;
-                // Its thread ends.
-                self.place = Place::Nowhere;
-                None
-            }
+        let sections = match &reading {
+            None => self.last.repeat(),
+            Some(Reading::Read(sections)) => self.last.set(Some(Arc::clone(sections))),
+            Some(Reading::Failed | Reading::Absent) => self.last.set(None),
         };
-        // The baseline is thrown away, so a source that is read once stays for the first sample.
-        self.done |= self.cadence == Cadence::Once && self.last.is_some() && tick.number > 0;
-        self.last.clone()
+        match (self.cadence, &reading) {
+            (_, Some(Reading::Absent)) => self.done = true,
+            (Cadence::Once, Some(Reading::Failed)) => self.last_read = None,
+            // The baseline is thrown away, so a source that is read once stays for the first sample.
+            (Cadence::Once, _) => self.done = sections.is_some() && tick.number > 0,
+            _ => (),
+        }
+        if self.done {
+            // Its thread ends.
+            self.place = Place::Nowhere;
+        }
+        sections
+    }
+
+    fn is_due(&self, tick: &Tick) -> bool {
+        self.last_read.is_none_or(|last| match self.cadence {
+            Cadence::EveryTick => true,
+            Cadence::Once => false,
+            Cadence::Every(every) => tick.at.saturating_duration_since(last) >= every,
+        })
+    }
+}
+
+/// What was last read.
+#[derive(Default)]
+struct Last {
+    sections: Option<Arc<Sections>>,
+    is_repeated: bool,
+}
+
+impl Last {
+    fn set(&mut self, sections: Option<Arc<Sections>>) -> Option<Arc<Sections>> {
+        *self = Self { sections, is_repeated: false };
+        self.sections.clone()
+    }
+
+    fn repeat(&mut self) -> Option<Arc<Sections>> {
+        if !self.is_repeated {
+            self.is_repeated = true;
+            if let Some(repeated) = self.sections.as_ref().and_then(|sections| sections.without_deltas()) {
+                self.sections = Some(Arc::new(repeated));
+            }
+        }
+        self.sections.clone()
     }
 }
 
 /// Builds the source when it is first read, and reads it.
-struct Reader {
+pub(super) struct Reader {
     guard: Guard,
     config: Box<dyn SourceConfig>,
     host: Host,
@@ -137,7 +148,11 @@ impl Reader {
         Self { guard, config, host, source: None, absent: false, pool: Pool::new(), last_read: None }
     }
 
-    fn read(&mut self, mut tick: Tick) -> Reading {
+    pub(super) fn component(&self) -> &str {
+        self.guard.component()
+    }
+
+    pub(super) fn read(&mut self, mut tick: Tick) -> Reading {
         tick.elapsed = self.last_read.map_or(Duration::ZERO, |last| tick.at.saturating_duration_since(last));
         let Self { guard, config, host, source, absent, pool, last_read } = self;
         if *absent {

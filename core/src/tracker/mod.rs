@@ -1,5 +1,6 @@
 //! The sampling loop: reads the sources at each tick and hands what they saw to the sinks.
 
+mod apart;
 mod built;
 mod feed;
 mod outlet;
@@ -213,6 +214,7 @@ impl Sampler {
     fn baseline(&mut self, at: Instant) {
         let tick = self.tick(at, false);
         self.previous = at;
+        self.feeds.iter_mut().for_each(|feed| feed.ask(&tick));
         for feed in &mut self.feeds {
             feed.read(&tick);
         }
@@ -228,6 +230,7 @@ impl Sampler {
             sample.timestamp = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             sample.elapsed = elapsed;
             sample.parts.clear();
+            feeds.iter_mut().for_each(|feed| feed.ask(&tick));
             sample.parts.extend(feeds.iter_mut().filter_map(|feed| feed.read(&tick)));
             for (name, sections) in defaults {
                 if !sample.sections().any(|(other, _)| other == *name) {

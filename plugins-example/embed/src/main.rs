@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What the program knows of itself: `"queue": {"jobs": 12}`.
-#[derive(Debug, Default, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
 struct QueueMetrics {
     /// Jobs that wait.
     #[schemars(transform = Gauge("jobs"))]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 // What it writes: `"my_source": {"open_files": 1234}` in every sample. The comments become descriptions.
 
 /// Files of the machine.
-#[derive(Debug, Default, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
 pub struct MyMetrics {
     /// Files that are open. `/proc/sys/fs/file-nr`
     #[schemars(transform = Gauge("files"))]

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The section that the source writes: `"uptime": {"secs": 12.3}` in every sample.
-#[derive(Debug, Default, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
 struct UptimeMetrics {
     /// Time since the machine was started. `/proc/uptime`
     #[schemars(transform = Counter("seconds"))]

@@ -16,7 +16,6 @@ pub use nvidia::NvidiaConfig;
 pub(crate) use board::Board;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use resource_tracker_core::metrics::GpuMetrics;
 use resource_tracker_core::{Host, Tick};
@@ -38,29 +37,6 @@ fn gained(before: &mut Option<u64>, now: Option<u64>) -> Option<u64> {
     let now = now?;
     let before = before.replace(now).unwrap_or(now);
     Some(now.saturating_sub(before))
-}
-
-/// The rate of a counter that may be read less often than every tick: since its last reading that was another one.
-#[derive(Debug, Default)]
-struct Rate {
-    before: Option<(u64, Instant)>,
-    per_sec: Option<f64>,
-}
-
-impl Rate {
-    fn of(&mut self, now: Option<u64>, at: Instant) -> Option<f64> {
-        let value = now?;
-        match self.before {
-            Some((before, then)) if at.saturating_duration_since(then) >= Duration::from_millis(1) => {
-                let secs = at.saturating_duration_since(then).as_secs_f64();
-                self.per_sec = Some(value.saturating_sub(before) as f64 / secs);
-                self.before = Some((value, at));
-            }
-            Some(_) => (),
-            None => self.before = Some((value, at)),
-        }
-        self.per_sec
-    }
 }
 
 /// The devices of a vendor, as `host` tells them. Parts of a device are not counted beside it.

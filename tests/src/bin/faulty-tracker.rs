@@ -33,7 +33,7 @@ impl Fault {
 }
 
 /// A section that a faulty source never gets to write.
-#[derive(Debug, Default, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 struct FaultySection {
     value: u32,
 }

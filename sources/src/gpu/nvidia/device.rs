@@ -83,7 +83,7 @@ impl Device {
         self.calls.fill(&mut metrics, library, &handle, count);
         let millijoules = self.calls.energy.get(count, || handle.total_energy_consumption().ok());
         metrics.energy_joules = gained(&mut self.energy, millijoules).map(|millijoules| millijoules as f64 / 1e3);
-        self.links.fill(&mut metrics, library, &handle, count, tick.at);
+        self.links.fill(&mut metrics, library, &handle, count);
         self.processes.fill(&mut metrics, &handle, count, tick.at, tree, namespace);
         metrics.sm_utilization_pct = self.gpm.utilization(library, &handle, tick.at).or(self.processes.all_together());
         let is_divided = self.calls.mig.get(count, || handle.mig_mode().ok().map(|mode| mode.current == 1));

@@ -1,6 +1,6 @@
 //! NVLink: what each link and all together carry.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nvml_wrapper::Device as Handle;
 use nvml_wrapper::sys_exports::field_id::{
@@ -9,7 +9,6 @@ use nvml_wrapper::sys_exports::field_id::{
 };
 use resource_tracker_core::metrics::{GpuMetrics, NvLinkMetrics};
 
-use crate::gpu::Rate;
 use crate::gpu::pace::Paced;
 
 use super::library::Library;
@@ -28,7 +27,8 @@ const MEGA: f64 = 1e6;
 pub(super) struct Links {
     /// The links that are active, and what each can carry.
     active: Paced<Vec<(u32, Option<u64>)>>,
-    counters: Paced<Vec<[Option<u64>; 2]>>,
+    /// With the time of the reading, which rates are over.
+    counters: Paced<(Instant, Vec<[Option<u64>; 2]>)>,
     all: Directions,
     each: Vec<Directions>,
 }
@@ -39,22 +39,36 @@ struct Directions {
     rx: Rate,
 }
 
+/// The rate of a counter, over the time between its last two readings.
+#[derive(Default)]
+struct Rate {
+    before: Option<(u64, Instant)>,
+    per_sec: Option<f64>,
+}
+
+impl Rate {
+    fn of(&mut self, now: Option<u64>, at: Instant) -> Option<f64> {
+        let value = now?;
+        let (before, then) = *self.before.get_or_insert((value, at));
+        let elapsed = at.saturating_duration_since(then);
+        if elapsed >= Duration::from_millis(1) {
+            self.per_sec = Some(value.saturating_sub(before) as f64 / elapsed.as_secs_f64());
+            self.before = Some((value, at));
+        }
+        self.per_sec
+    }
+}
+
 impl Links {
-    pub(super) fn fill(
-        &mut self,
-        metrics: &mut GpuMetrics,
-        library: &Library,
-        handle: &Handle<'_>,
-        count: usize,
-        at: Instant,
-    ) {
+    pub(super) fn fill(&mut self, metrics: &mut GpuMetrics, library: &Library, handle: &Handle<'_>, count: usize) {
         let active = self.active.get(count, || active(library, handle)).unwrap_or_default();
         if active.is_empty() {
             return;
         }
         let read = |link: u32| library.extra.fields(handle, [(DATA_TX, link), (DATA_RX, link)]);
         let scopes = || std::iter::once(ALL).chain(active.iter().map(|(link, _)| *link));
-        let counters = self.counters.get(count, || Some(scopes().map(read).collect())).unwrap_or_default();
+        let counters = self.counters.get(count, || Some((Instant::now(), scopes().map(read).collect())));
+        let Some((at, counters)) = counters else { return };
         let bytes = |kib: Option<u64>| kib.map(|kib| kib.saturating_mul(KIB));
         if let Some([tx, rx]) = counters.first() {
             metrics.nvlink_tx_bytes_per_sec = self.all.tx.of(bytes(*tx), at);
@@ -81,4 +95,23 @@ fn active(library: &Library, handle: &Handle<'_>) -> Option<Vec<(u32, Option<u64
     let is_active = |link: &u32| handle.link_wrapper_for(*link).is_active().unwrap_or(false);
     let speed = |link: u32| library.extra.fields(handle, [(SPEED, link)])[0];
     Some((0..MAX_LINKS).filter(is_active).map(|link| (link, speed(link))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reading_that_is_repeated_changes_no_rate() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let mut rate = Rate::default();
+        assert_eq!(rate.of(Some(1000), at(0)), None);
+        assert_eq!(rate.of(Some(1500), at(500)), Some(1000.0));
+        assert_eq!(rate.of(Some(1500), at(500)), Some(1000.0), "it was not asked since");
+        assert_eq!(rate.of(Some(1500), at(1000)), Some(0.0));
+        assert_eq!(rate.of(Some(3), at(1500)), Some(0.0), "a reset");
+        assert_eq!(rate.of(None, at(2000)), None);
+        assert_eq!(rate.of(Some(5), at(2500)), Some(2.0));
+    }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 macro_rules! fields {
     ($($name:ident)*) => {
         /// Twenty numbers.
-        #[derive(Debug, Default, Serialize, JsonSchema)]
+        #[derive(Debug, Clone, Default, Serialize, JsonSchema)]
         pub struct Fields {
             $(
                 /// One of them.
