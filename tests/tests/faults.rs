@@ -96,8 +96,8 @@ fn a_full_disk() {
 
 #[test]
 fn a_reader_that_stops_reading() {
-    let start = Instant::now();
     let mut job = command(tracker());
+    let start = Instant::now();
     let mut job =
         job.args(["-i", "2ms", "-o", "-"]).args(JOB).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let status = job.wait().unwrap();
@@ -176,6 +176,7 @@ fn a_dead_fuse_mount_makes_its_own_numbers_null_and_nothing_late() {
     let directory = tempfile::tempdir().unwrap();
     let mount = directory.path().join("dead mount");
     std::fs::create_dir(&mount).unwrap();
+    let tracker = tracker();
     let start = Instant::now();
     // In a mount namespace of its own, where no other test meets it.
     let script = "$0 dead-fuse \"$1\" > ready & while ! grep -q ready ready; do sleep 0.02; done; shift; \"$@\"; code=$?; \
@@ -183,7 +184,7 @@ fn a_dead_fuse_mount_makes_its_own_numbers_null_and_nothing_late() {
     let output = command("unshare")
         .args(["--mount", "bash", "-c", script, env!("CARGO_BIN_EXE_job")])
         .arg(&mount)
-        .arg(tracker())
+        .arg(tracker)
         .args(["-i", "0.1", "-o", "-", "--", "sh", "-c", "sleep 2.5; exit 3"])
         .current_dir(directory.path())
         .output()

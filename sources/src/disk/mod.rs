@@ -1,5 +1,6 @@
 //! Disks: counters from `/proc/diskstats`, identity from `/sys/block`, space from `statvfs`.
 
+mod counters;
 mod device;
 mod mounts;
 mod shared;
@@ -13,8 +14,8 @@ use resource_tracker_core::metrics::{DiskMetrics, Disks};
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 
 use crate::keyless::keyless;
-use crate::procfile::{FIRST_ANSWER, ProcFile, assign, percent, rate};
-use crate::scan::{lines, number, numbers, words};
+use crate::procfile::{FIRST_ANSWER, assign, percent, rate};
+use counters::{Counters, Devices, Transfers};
 use device::Identity;
 pub(crate) use device::storage_bytes;
 use mounts::{Facts, Surveyor};
@@ -22,7 +23,7 @@ use mounts::{Facts, Surveyor};
 /// A sector in `/proc/diskstats`, whatever the drive's own sectors are.
 const SECTOR: u64 = 512;
 
-/// How often space is asked for, and whether mounts changed.
+/// How often space is asked for, and whether mounts or devices changed.
 const SURVEY: Duration = Duration::from_secs(1);
 
 keyless! {
@@ -36,11 +37,10 @@ impl SourceConfig for DiskConfig {
         let mut surveyor = Surveyor::new(host);
         let facts = Background::spawn("disk-facts", move |(at, changed)| surveyor.survey(at, changed));
         Ok(Some(Box::new(Disk {
-            diskstats: ProcFile::open(host.procfs.join("diskstats"))?,
+            devices: Devices::open(host)?,
             facts: facts.context("no thread to look at the mounts")?,
             asked: None,
             has_news: false,
-            known: Vec::new(),
         })))
     }
 }
@@ -52,19 +52,11 @@ register_source!(
 );
 
 struct Disk {
-    diskstats: ProcFile,
+    devices: Devices,
     facts: Background<(Instant, bool), Arc<Facts>>,
     asked: Option<Instant>,
     /// Whether a device came up or began to work that was not known.
     has_news: bool,
-    known: Vec<Known>,
-}
-
-/// A line of diskstats as it was read before.
-struct Known {
-    name: String,
-    counters: Counters,
-    here: bool,
 }
 
 impl Source for Disk {
@@ -85,26 +77,15 @@ impl Source for Disk {
             count += 1;
         };
         let millis = tick.elapsed.as_secs_f64() * 1e3;
-        self.known.iter_mut().for_each(|known| known.here = false);
-        for (name, now) in lines(self.diskstats.read()?).filter_map(parse_line) {
-            let index = self.known.iter().position(|known| known.name == name).unwrap_or_else(|| {
-                self.has_news |= tick.number > 0;
-                self.known.push(Known { name: name.to_owned(), counters: now, here: true });
-                self.known.len() - 1
-            });
-            let known = &mut self.known[index];
-            known.here = true;
-            let before = std::mem::replace(&mut known.counters, now);
-            // An unused loop device that gets a file was no disk before.
-            self.has_news |= before == Counters::default() && now != before;
-            if let Some(identity) = facts.devices.get(name) {
+        self.has_news |= self.devices.read(tick.at, |name| facts.devices.contains_key(name))? && tick.number > 0;
+        for device in self.devices.iter() {
+            if let Some(identity) = facts.devices.get(device.name()) {
                 entry(&mut |disk| {
-                    set_identity(disk, name, identity);
-                    set_counters(disk, &before, &now, millis);
+                    set_identity(disk, device.name(), identity);
+                    set_counters(disk, &device.before, &device.now, millis);
                 });
             }
         }
-        self.known.retain(|known| known.here);
         for (source, mounts) in &facts.others {
             entry(&mut |disk| {
                 if disk.device != *source || disk.read_bytes_total.is_some() {
@@ -150,42 +131,8 @@ fn set_counters(disk: &mut DiskMetrics, before: &Counters, now: &Counters, milli
     disk.utilization_pct = Some(percent(now.busy_millis.saturating_sub(before.busy_millis) as f64, millis).min(100.0));
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Counters {
-    reads: Transfers,
-    writes: Transfers,
-    busy_millis: u64,
-    weighted_millis: u64,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Transfers {
-    completed: u64,
-    sectors: u64,
-    millis: u64,
-}
-
-/// `254 0 vda 5094 2846 847394 7693 394 5113 83464 369 0 4200 8212 …`
-fn parse_line(line: &[u8]) -> Option<(&str, Counters)> {
-    let mut columns = words(line);
-    number(columns.next()?)?;
-    number(columns.next()?)?;
-    let name = std::str::from_utf8(columns.next()?).ok()?;
-    let rest = &line[name.as_ptr() as usize - line.as_ptr() as usize + name.len()..];
-    let mut values = numbers(rest);
-    let mut transfers = || {
-        let [completed, _merged, sectors, millis] = std::array::from_fn(|_| values.next());
-        Some(Transfers { completed: completed?, sectors: sectors?, millis: millis? })
-    };
-    let (reads, writes) = (transfers()?, transfers()?);
-    let [_in_flight, busy_millis, weighted_millis] = std::array::from_fn(|_| values.next());
-    Some((name, Counters { reads, writes, busy_millis: busy_millis?, weighted_millis: weighted_millis? }))
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn tick(number: u64, elapsed: u64) -> Tick {
@@ -243,28 +190,5 @@ mod tests {
         assert_eq!((disk.utilization_pct, disk.queue_length), (Some(50.0), Some(3.0)));
         set_counters(&mut disk, &counters(600, 4000), &counters(0, 0), 0.0);
         assert_eq!((disk.utilization_pct, disk.queue_length), (Some(0.0), Some(0.0)));
-    }
-
-    #[test]
-    fn agrees_with_the_procfs_crate_about_this_machine() -> anyhow::Result<()> {
-        let text = std::fs::read_to_string("/proc/diskstats")?;
-        for line in text.lines() {
-            let theirs = procfs::DiskStat::from_line(line)?;
-            let (name, ours) = parse_line(line.as_bytes()).ok_or(anyhow::anyhow!("{line}"))?;
-            assert_eq!(name, theirs.name);
-            assert_eq!((ours.reads.sectors, ours.writes.sectors), (theirs.sectors_read, theirs.sectors_written));
-            assert_eq!(
-                (ours.busy_millis, ours.weighted_millis),
-                (theirs.time_in_progress, theirs.weighted_time_in_progress)
-            );
-        }
-        Ok(())
-    }
-
-    proptest! {
-        #[test]
-        fn any_line_is_read_or_refused(line in prop::collection::vec(any::<u8>(), 0..200)) {
-            parse_line(&line);
-        }
     }
 }

@@ -1,0 +1,199 @@
+//! What the kernel counts of each block device: `/proc/diskstats`, or `stat` of the few that matter.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use resource_tracker_core::Host;
+
+use super::SURVEY;
+use crate::procfile::ProcFile;
+use crate::scan::{lines, number, numbers, words};
+
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Counters {
+    pub(super) reads: Transfers,
+    pub(super) writes: Transfers,
+    pub(super) busy_millis: u64,
+    pub(super) weighted_millis: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Transfers {
+    pub(super) completed: u64,
+    pub(super) sectors: u64,
+    pub(super) millis: u64,
+}
+
+/// All block devices. The list has partitions and unused loop devices as well, often many, and takes the kernel long to
+/// print; so between two looks at it the disks have a file each.
+pub(super) struct Devices {
+    list: ProcFile,
+    listed: Option<Instant>,
+    sysfs: PathBuf,
+    known: Vec<Device>,
+}
+
+pub(super) struct Device {
+    name: String,
+    pub(super) before: Counters,
+    pub(super) now: Counters,
+    own: Option<ProcFile>,
+    is_listed: bool,
+}
+
+impl Device {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn update(&mut self, now: Counters) {
+        self.before = std::mem::replace(&mut self.now, now);
+    }
+}
+
+impl Devices {
+    pub(super) fn open(host: &Host) -> anyhow::Result<Self> {
+        let list = ProcFile::open(host.procfs.join("diskstats"))?;
+        Ok(Self { list, listed: None, sysfs: host.sysfs.clone(), known: Vec::new() })
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Device> {
+        self.known.iter()
+    }
+
+    /// Reads the counters, of those that are no disk at times only. Says whether a device came up or began to work that
+    /// was not known.
+    pub(super) fn read(&mut self, at: Instant, is_disk: impl Fn(&str) -> bool) -> anyhow::Result<bool> {
+        let is_due = self.listed.is_none_or(|listed| at.saturating_duration_since(listed) >= SURVEY);
+        if !is_due && self.read_own(is_disk) {
+            return Ok(false);
+        }
+        self.listed = Some(at);
+        self.read_list()
+    }
+
+    /// Reads the file of each disk. False when that is not possible, or no less than the list.
+    fn read_own(&mut self, is_disk: impl Fn(&str) -> bool) -> bool {
+        let disks = self.known.iter().filter(|device| is_disk(&device.name)).count();
+        if disks * 2 > self.known.len() {
+            return false;
+        }
+        self.known.iter_mut().filter(|device| is_disk(&device.name)).all(|device| {
+            if device.own.is_none() {
+                device.own = ProcFile::open_if_present(self.sysfs.join("block").join(&device.name).join("stat"));
+            }
+            let text = device.own.as_mut().and_then(|file| file.read().ok());
+            let counters = text.and_then(parse_counters);
+            counters.map(|now| device.update(now)).is_some()
+        })
+    }
+
+    fn read_list(&mut self) -> anyhow::Result<bool> {
+        let mut has_news = false;
+        self.known.iter_mut().for_each(|device| device.is_listed = false);
+        for (name, now) in lines(self.list.read()?).filter_map(parse_line) {
+            match self.known.iter_mut().find(|device| device.name == name) {
+                Some(device) => {
+                    device.is_listed = true;
+                    device.update(now);
+                    // An unused loop device that gets a file was no disk before.
+                    has_news |= device.before == Counters::default() && now != device.before;
+                }
+                None => {
+                    has_news = true;
+                    self.known.push(Device { name: name.to_owned(), before: now, now, own: None, is_listed: true });
+                }
+            }
+        }
+        self.known.retain(|device| device.is_listed);
+        Ok(has_news)
+    }
+}
+
+/// `254 0 vda 5094 2846 847394 7693 394 5113 83464 369 0 4200 8212 …`
+fn parse_line(line: &[u8]) -> Option<(&str, Counters)> {
+    let mut columns = words(line);
+    number(columns.next()?)?;
+    number(columns.next()?)?;
+    let name = std::str::from_utf8(columns.next()?).ok()?;
+    let rest = &line[name.as_ptr() as usize - line.as_ptr() as usize + name.len()..];
+    Some((name, parse_counters(rest)?))
+}
+
+/// `5094 2846 847394 7693 394 5113 83464 369 0 4200 8212 …`
+fn parse_counters(text: &[u8]) -> Option<Counters> {
+    let mut values = numbers(text);
+    let mut transfers = || {
+        let [completed, _merged, sectors, millis] = std::array::from_fn(|_| values.next());
+        Some(Transfers { completed: completed?, sectors: sectors?, millis: millis? })
+    };
+    let (reads, writes) = (transfers()?, transfers()?);
+    let [_in_flight, busy_millis, weighted_millis] = std::array::from_fn(|_| values.next());
+    Some(Counters { reads, writes, busy_millis: busy_millis?, weighted_millis: weighted_millis? })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Also when a device goes, and when its file does.
+    #[test]
+    fn a_disk_is_read_from_its_own_file_between_two_looks_at_the_list() -> anyhow::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let root = directory.path();
+        std::fs::create_dir_all(root.join("block/sda"))?;
+        let line = |name: &str, reads: u64| format!("8 0 {name} {reads} 0 8 1 5 0 50 10 0 500 900\n");
+        let list = |lines: &[String]| std::fs::write(root.join("diskstats"), lines.concat());
+        let own = |text: &str| std::fs::write(root.join("block/sda/stat"), text);
+        let unused = "7 0 loop0 0 0 0 0 0 0 0 0 0 0 0\n".to_owned();
+        list(&[line("sda", 10), line("sda1", 10), unused])?;
+        own("10 0 8 1 5 0 50 10 0 500 900 0 0\n")?;
+        let mut devices = Devices::open(&Host::new(root, root))?;
+        let start = Instant::now();
+        let mut read = |millis: u64| {
+            let news = devices.read(start + Duration::from_millis(millis), |name| name == "sda")?;
+            let mut seen = devices.iter().map(|device| (device.before.reads.completed, device.now.reads.completed));
+            anyhow::Ok((seen.next(), seen.count() + 1, news))
+        };
+        assert_eq!(read(0)?, (Some((10, 10)), 3, true));
+        own("12 0 8 1 5 0 50 10 0 500 900 0 0\n")?;
+        assert_eq!(read(10)?, (Some((10, 12)), 3, false));
+        list(&[line("sda", 15), line("sda1", 15), line("loop0", 1)])?;
+        assert_eq!(read(20)?, (Some((12, 12)), 3, false), "the list is not looked at");
+        assert_eq!(read(1000)?, (Some((12, 15)), 3, true), "a loop device began to work");
+        own("")?;
+        list(&[line("sda", 16), line("sda1", 16), line("sdb", 0)])?;
+        assert_eq!(read(1010)?, (Some((15, 16)), 3, true), "its file tells nothing any more");
+        list(&[line("sda", 17)])?;
+        assert_eq!(read(1020)?, (Some((16, 17)), 1, false));
+        Ok(())
+    }
+
+    #[test]
+    fn agrees_with_the_procfs_crate_about_this_machine() -> anyhow::Result<()> {
+        let text = std::fs::read_to_string("/proc/diskstats")?;
+        for line in text.lines() {
+            let theirs = procfs::DiskStat::from_line(line)?;
+            let (name, ours) = parse_line(line.as_bytes()).ok_or(anyhow::anyhow!("{line}"))?;
+            assert_eq!(name, theirs.name);
+            assert_eq!((ours.reads.sectors, ours.writes.sectors), (theirs.sectors_read, theirs.sectors_written));
+            assert_eq!(
+                (ours.busy_millis, ours.weighted_millis),
+                (theirs.time_in_progress, theirs.weighted_time_in_progress)
+            );
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_read_or_refused(line in prop::collection::vec(any::<u8>(), 0..200)) {
+            parse_line(&line);
+            parse_counters(&line);
+        }
+    }
+}
