@@ -142,7 +142,16 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir(&self.0) {
+        // A worker that outlives its parent may still be about to end.
+        let mut removed = fs::remove_dir(&self.0);
+        for _ in 0..100 {
+            if removed.is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+            removed = fs::remove_dir(&self.0);
+        }
+        if let Err(error) = removed {
             eprintln!("{} is left behind: {error}", self.0.display());
         }
     }

@@ -9,6 +9,11 @@ use rustix::event::{PollFd, Timespec, poll};
 /// By then every source has been read and every sink has written.
 const SETTLED: Duration = Duration::from_secs(2);
 
+/// The kernel brings in 64 KiB around each page that is used, but nothing beyond a mapping. The few functions of a tick lie
+/// scattered over the program, and would have nearly all of it counted as resident; so it is divided into mappings of
+/// this size.
+const NEIGHBOURS: usize = 32 << 10;
+
 /// A program that waits, and gives back what it needs no more in between.
 pub(crate) struct Footprint {
     due: Option<Instant>,
@@ -69,6 +74,11 @@ unsafe extern "C" fn give_back_object(info: *mut libc::dl_phdr_info, _: libc::si
         // SAFETY: the range is a segment that was mapped from a file and never written to, so its pages are the same
         // when they are read again. A failure leaves it as it is.
         unsafe { libc::madvise(start as *mut c_void, end - start, libc::MADV_DONTNEED) };
+        for block in (start..end).step_by(2 * NEIGHBOURS) {
+            // SAFETY: the advice is of core dumps, which leave such segments out anyway; what it does is divide the
+            // mapping.
+            unsafe { libc::madvise(block as *mut c_void, NEIGHBOURS.min(end - block), libc::MADV_DONTDUMP) };
+        }
     }
     0
 }

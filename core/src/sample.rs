@@ -147,14 +147,12 @@ impl Sections {
 
     /// These sections for a sample that repeats them; `None` when they can be repeated as they are.
     pub(crate) fn without_deltas(&self) -> Option<Self> {
-        let fresh = self.slots.iter().filter(|slot| slot.fresh);
-        let values: Vec<_> = fresh.map(|slot| (slot, slot.value.without_deltas())).collect();
-        if values.iter().all(|(_, value)| value.is_none()) {
-            return None;
-        }
-        let slots = values.into_iter().map(|(slot, value)| {
-            let value = value.unwrap_or_else(|| slot.value.copy());
-            Slot { name: slot.name, fresh: true, value }
+        let fresh = || self.slots.iter().filter(|slot| slot.fresh);
+        // In the usual case, in which there is none, nothing is allocated.
+        let first = fresh().position(|slot| slot.value.without_deltas().is_some())?;
+        let slots = fresh().enumerate().map(|(index, slot)| {
+            let value = if index < first { None } else { slot.value.without_deltas() };
+            Slot { name: slot.name, fresh: true, value: value.unwrap_or_else(|| slot.value.copy()) }
         });
         Some(Self { slots: slots.collect() })
     }

@@ -1,6 +1,5 @@
 //! Network interfaces: counters from `/proc/net/dev`, identity and link state from `/sys/class/net`.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +10,7 @@ use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, T
 
 use crate::keyless::keyless;
 use crate::procfile::{FIRST_ANSWER, ProcFile, assign, attribute, rate};
-use crate::scan::{lines, numbers};
+use crate::scan::{find_near, lines, numbers};
 
 /// How often identity and link state are read again.
 const REFRESH: Duration = Duration::from_secs(10);
@@ -49,7 +48,8 @@ struct Network {
     interfaces: Vec<Interface>,
 }
 
-type Links = Arc<HashMap<String, Link>>;
+/// In the order in which they were asked for.
+type Links = Arc<Vec<(String, Link)>>;
 
 struct Interface {
     name: String,
@@ -65,19 +65,26 @@ impl Source for Network {
         let list = &mut out.section::<Networks>().0;
         let (mut count, mut is_new) = (0, false);
         self.interfaces.iter_mut().for_each(|interface| interface.here = false);
-        for (name, now) in lines(self.devices.read()?).filter_map(parse_line).filter(|(name, _)| *name != "lo") {
-            let index = self.interfaces.iter().position(|interface| interface.name == name).unwrap_or_else(|| {
-                is_new = true;
-                self.interfaces.push(Interface { name: name.to_owned(), counters: now, here: true });
-                self.interfaces.len() - 1
-            });
+        for (name, now) in lines(self.devices.read()?).filter_map(parse_line).filter(|(name, _)| *name != b"lo") {
+            let known = find_near(&self.interfaces, count, |interface| interface.name.as_bytes() == name);
+            let index = match known {
+                Some(index) => index,
+                None => {
+                    let Ok(name) = std::str::from_utf8(name) else { continue };
+                    is_new = true;
+                    self.interfaces.push(Interface { name: name.to_owned(), counters: now, here: true });
+                    self.interfaces.len() - 1
+                }
+            };
             let interface = &mut self.interfaces[index];
             interface.here = true;
             if count == list.len() {
                 list.push(NetworkMetrics::default());
             }
-            fill(&mut list[count], name, &interface.counters, &now, secs);
-            set_link(&mut list[count], links.as_ref().and_then(|links| links.get(name)).unwrap_or(&UNKNOWN));
+            fill(&mut list[count], &interface.name, &interface.counters, &now, secs);
+            let links = links.as_ref().map(|links| links.as_slice()).unwrap_or_default();
+            let link = find_near(links, index, |(name, _)| *name == interface.name);
+            set_link(&mut list[count], link.map_or(&UNKNOWN, |place| &links[place].1));
             interface.counters = now;
             count += 1;
         }
@@ -138,9 +145,9 @@ struct Direction {
 }
 
 /// `  eth0: 9014029 240 0 0 …`: eight columns received, eight sent. The two lines of headings have no numbers.
-fn parse_line(line: &[u8]) -> Option<(&str, Counters)> {
+fn parse_line(line: &[u8]) -> Option<(&[u8], Counters)> {
     let colon = line.iter().rposition(|byte| *byte == b':')?;
-    let name = std::str::from_utf8(&line[..colon]).ok()?.trim();
+    let name = line[..colon].trim_ascii();
     let mut columns = numbers(&line[colon + 1..]);
     let mut direction = || {
         let [bytes, packets, errors, dropped] = std::array::from_fn(|_| columns.next());
@@ -271,7 +278,7 @@ br-1:2:      10       1    0    0    0     0          0         0       20      
         let ours: Vec<_> = lines(&text).filter_map(parse_line).collect();
         assert_eq!(ours.len(), theirs.len());
         for (name, counters) in ours {
-            let status = &theirs[name];
+            let status = &theirs[std::str::from_utf8(name)?];
             assert_eq!((counters.rx.bytes, counters.rx.dropped), (status.recv_bytes, status.recv_drop));
             assert_eq!((counters.tx.bytes, counters.tx.errors), (status.sent_bytes, status.sent_errs));
         }

@@ -53,9 +53,29 @@ pub(crate) fn number(word: &[u8]) -> Option<u64> {
     (!word.is_empty()).then_some(value)
 }
 
-/// A decimal number with a fraction.
+/// A decimal number with or without a fraction, of up to 15 digits, which a division rounds as parsing would.
 pub(crate) fn decimal(word: &[u8]) -> Option<f64> {
-    std::str::from_utf8(word).ok()?.parse().ok().filter(|value: &f64| value.is_finite())
+    let (mut digits, mut value, mut scale) = (0, 0u64, None);
+    for byte in word {
+        match byte {
+            b'.' if scale.is_none() => scale = Some(1.0),
+            b'0'..=b'9' if digits < 15 => {
+                digits += 1;
+                value = value * 10 + u64::from(byte - b'0');
+                scale = scale.map(|scale: f64| scale * 10.0);
+            }
+            _ => return None,
+        }
+    }
+    (digits > 0).then(|| value as f64 / scale.unwrap_or(1.0))
+}
+
+/// Where the item is that a new text names, when it is likely to be at the same place as in the one before.
+pub(crate) fn find_near<T>(items: &[T], place: usize, is_it: impl Fn(&T) -> bool) -> Option<usize> {
+    if items.get(place).is_some_and(&is_it) {
+        return Some(place);
+    }
+    items.iter().position(is_it)
 }
 
 /// The numbers of a line, as many as there are before the first word that is none.
@@ -88,7 +108,21 @@ mod tests {
         assert_eq!(value_of(text, "P"), None);
     }
 
+    #[test]
+    fn what_is_no_decimal_number_is_refused() {
+        for wrong in ["", ".", "-1", "1e3", "1.2.3", "nan", "inf", "+1", "1234567890123456"] {
+            assert_eq!(decimal(wrong.as_bytes()), None, "{wrong}");
+        }
+        assert_eq!((decimal(b"7"), decimal(b"7."), decimal(b".5")), (Some(7.0), Some(7.0), Some(0.5)));
+    }
+
     proptest! {
+        #[test]
+        fn a_decimal_is_what_parsing_makes_of_it(whole in 0u64..1_000_000_000_000, hundredths in 0u32..1000) {
+            let text = format!("{whole}.{hundredths:03}");
+            prop_assert_eq!(decimal(text.as_bytes()), text.parse().ok());
+        }
+
         #[test]
         fn lines_are_those_of_the_standard_library(text in "[a\n]{0,12}") {
             let found: Vec<&[u8]> = lines(text.as_bytes()).collect();

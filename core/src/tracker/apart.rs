@@ -71,8 +71,8 @@ impl Apart {
             log::warn!("{} has not answered for {secs} s; it is left out until it does", self.component);
         }
         self.is_silent = is_silent;
-        // The baseline can be left out, anything later would be missing in a sum.
-        let is_late = self.late.as_ref().is_some_and(|(answer, _)| answer.tick > 0);
+        // The baseline can be left out; anything later would be missing in a sum.
+        let is_late = self.late.as_ref().is_some_and(|(answer, _)| answer.tick > 0 || answer.is_absent());
         let asks = is_due && busy.is_none() && (self.is_slow || !is_late);
         self.is_asked = asks && !is_late;
         if asks {
@@ -95,6 +95,12 @@ impl Apart {
         }
         let is_stale = self.last_answer.is_some_and(|at| tick.at.saturating_duration_since(at) > self.stale_after);
         is_stale.then_some(Reading::Failed)
+    }
+}
+
+impl Answer {
+    fn is_absent(&self) -> bool {
+        matches!(self.reading, Reading::Absent)
     }
 }
 

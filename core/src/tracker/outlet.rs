@@ -16,8 +16,10 @@ use crate::sink::Sink;
 /// Samples that wait for a sink at most: five seconds at 10 ms. What comes on top is lost to this sink.
 const QUEUE: usize = 512;
 
-/// A sink is not woken more often than this: waking a thread takes the sampler longer than to read a file.
+/// A sink is not woken more often than this: waking a thread takes the sampler longer than to read a file. Nor do more
+/// samples than these wait for it.
 const WAKE_EVERY: Duration = Duration::from_millis(45);
+const HELD: usize = 8;
 
 /// How long the end of a run waits for a sink that makes no progress, unless the sink asks for more.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
@@ -91,7 +93,8 @@ impl Outlet {
             Way::Direct(writer) => writer.write(sample),
             Way::Queue { .. } => {
                 self.held.push(Arc::clone(sample));
-                if self.handed.is_none_or(|last| now.saturating_duration_since(last) >= WAKE_EVERY) {
+                let is_late = self.handed.is_none_or(|last| now.saturating_duration_since(last) >= WAKE_EVERY);
+                if is_late || self.held.len() >= HELD {
                     self.handed = Some(now);
                     self.hand_over();
                 }

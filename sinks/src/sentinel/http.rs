@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::{Timestamp, fmt::rfc2822};
 use ureq::http::{Method, Response};
 use ureq::{Agent, Body};
 use url::{Host, Url};
@@ -73,7 +74,7 @@ impl Answer {
     pub(crate) fn read(what: &str, result: Result<Response<Body>, ureq::Error>) -> Result<Self, Failure> {
         let mut response = result.map_err(|error| not_answered(what, &error))?;
         let header = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
-        let retry_after = header.and_then(|secs| secs.trim().parse().ok()).map(Duration::from_secs);
+        let retry_after = header.and_then(|text| retry_after(text.trim(), Timestamp::now()));
         let status = response.status().as_u16();
         let body = response.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec();
         let body = body.map_err(|error| not_answered(what, &error))?;
@@ -99,6 +100,15 @@ impl Answer {
         let text: String = text.chars().filter(|c| !c.is_control()).take(200).collect();
         if text.is_empty() { text } else { format!(": {text}") }
     }
+}
+
+/// `Retry-After`: seconds, or a date.
+fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
+    if let Ok(secs) = text.parse() {
+        return Some(Duration::from_secs(secs));
+    }
+    let date = rfc2822::parse(text).ok()?.timestamp();
+    Some(Duration::try_from(date.duration_since(now)).unwrap_or_default())
 }
 
 /// Every error of the connection can pass. The text of an error that holds the address is not used: that of an upload
@@ -143,6 +153,17 @@ mod tests {
         {
             assert!(!good(bad, false), "{bad}");
         }
+    }
+
+    #[test]
+    fn seconds_or_a_date() -> anyhow::Result<()> {
+        let now = "2026-11-21T08:49:30Z".parse()?;
+        let asked = |text| retry_after(text, now).map(|time| time.as_secs());
+        assert_eq!((asked("120"), asked("0")), (Some(120), Some(0)));
+        assert_eq!(asked("Sat, 21 Nov 2026 08:49:37 GMT"), Some(7));
+        assert_eq!(asked("Sun, 06 Nov 1994 08:49:37 GMT"), Some(0), "it is over");
+        assert_eq!((asked("soon"), asked("-1"), asked("")), (None, None, None));
+        Ok(())
     }
 
     #[test]

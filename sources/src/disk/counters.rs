@@ -7,7 +7,7 @@ use resource_tracker_core::Host;
 
 use super::SURVEY;
 use crate::procfile::ProcFile;
-use crate::scan::{lines, number, numbers, words};
+use crate::scan::{find_near, lines, number, numbers, words};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Counters {
@@ -91,9 +91,10 @@ impl Devices {
     fn read_list(&mut self) -> anyhow::Result<bool> {
         let mut has_news = false;
         self.known.iter_mut().for_each(|device| device.is_listed = false);
-        for (name, now) in lines(self.list.read()?).filter_map(parse_line) {
-            match self.known.iter_mut().find(|device| device.name == name) {
-                Some(device) => {
+        for (place, (name, now)) in lines(self.list.read()?).filter_map(parse_line).enumerate() {
+            match find_near(&self.known, place, |device| device.name == name) {
+                Some(index) => {
+                    let device = &mut self.known[index];
                     device.is_listed = true;
                     device.update(now);
                     // An unused loop device that gets a file was no disk before.

@@ -1,6 +1,6 @@
 //! What is mounted, from which disk, and how much space there is. All of it off the sampling thread.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -24,7 +24,7 @@ const RELIST: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     /// Whole disks by kernel name, with their mounts.
-    pub(super) devices: HashMap<String, Identity>,
+    pub(super) devices: BTreeMap<String, Identity>,
     /// File systems without a block device, by source.
     pub(super) others: BTreeMap<String, Vec<DiskMountMetrics>>,
 }
@@ -34,7 +34,7 @@ pub(super) struct Surveyor {
     mountinfo: PathBuf,
     watch: MountWatch,
     listed: Option<Instant>,
-    devices: HashMap<String, Identity>,
+    devices: BTreeMap<String, Identity>,
     mounts: Vec<Mount>,
     shared: SharedMounts,
 }
@@ -47,7 +47,7 @@ impl Surveyor {
             watch: MountWatch::new(&mountinfo),
             mountinfo,
             listed: None,
-            devices: HashMap::new(),
+            devices: BTreeMap::new(),
             mounts: Vec::new(),
             shared: SharedMounts::default(),
         }
@@ -81,7 +81,7 @@ impl Surveyor {
         Arc::new(facts)
     }
 
-    fn list_devices(&self) -> HashMap<String, Identity> {
+    fn list_devices(&self) -> BTreeMap<String, Identity> {
         let entries = std::fs::read_dir(self.sysfs.join("block")).into_iter().flatten().flatten();
         let identify = |entry: std::fs::DirEntry| {
             let name = kernel_name(&entry.file_name().to_string_lossy());
