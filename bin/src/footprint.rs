@@ -1,6 +1,7 @@
 //! Resident memory: what only the start needed is given back once the run has settled.
 
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use nix::libc;
@@ -48,11 +49,16 @@ pub(crate) fn share_one_heap() {
     }
 }
 
-/// Takes the pages of programs and libraries that cannot be written to out of this process. They stay in the page cache, and
-/// those that are used again come back from there.
+/// Takes the pages of programs and libraries out of this process. They stay in the page cache, and those that are used again
+/// come back from there.
 fn give_back() {
-    // SAFETY: the callback keeps to what the loader promises about its argument.
-    unsafe { libc::dl_iterate_phdr(Some(give_back_object), std::ptr::null_mut()) };
+    for mapping in clean(&std::fs::read_to_string("/proc/self/smaps").unwrap_or_default()) {
+        advise(&mapping, libc::MADV_DONTNEED);
+        for start in mapping.clone().step_by(2 * NEIGHBOURS) {
+            // It is advice on core dumps, which leave such mappings out anyway; what it does is divide the mapping.
+            advise(&(start..mapping.end.min(start + NEIGHBOURS)), libc::MADV_DONTDUMP);
+        }
+    }
     #[cfg(target_env = "gnu")]
     // SAFETY: it gives back what is free.
     unsafe {
@@ -60,27 +66,36 @@ fn give_back() {
     }
 }
 
-unsafe extern "C" fn give_back_object(info: *mut libc::dl_phdr_info, _: libc::size_t, _: *mut c_void) -> c_int {
-    // SAFETY: the loader passes a valid description, whose headers it keeps for as long as the object is loaded.
-    let (base, headers) = unsafe {
-        let info = &*info;
-        (info.dlpi_addr as usize, std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()))
-    };
-    let page = rustix::param::page_size();
-    // Segments that can be written to hold what the loader relocated, also where it is read-only afterwards.
-    for header in headers.iter().filter(|header| header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_W == 0) {
-        let start = (base + header.p_vaddr as usize) & !(page - 1);
-        let end = base + header.p_vaddr as usize + header.p_memsz as usize;
-        // SAFETY: the range is a segment that was mapped from a file and never written to, so its pages are the same
-        // when they are read again. A failure leaves it as it is.
-        unsafe { libc::madvise(start as *mut c_void, end - start, libc::MADV_DONTNEED) };
-        for block in (start..end).step_by(2 * NEIGHBOURS) {
-            // SAFETY: the advice is of core dumps, which leave such segments out anyway; what it does is divide the
-            // mapping.
-            unsafe { libc::madvise(block as *mut c_void, NEIGHBOURS.min(end - block), libc::MADV_DONTDUMP) };
+/// The mappings of files that cannot be written to and have not been: whose pages are the same when they are read again.
+/// (What the loader has relocated is not, although it may be read-only by now.)
+fn clean(smaps: &str) -> Vec<Range<usize>> {
+    let mut clean = Vec::new();
+    let mut mapping = None;
+    for line in smaps.lines() {
+        match line.strip_prefix("Anonymous:") {
+            Some(size) if size.trim() == "0 kB" => clean.extend(mapping.take()),
+            Some(_) => mapping = None,
+            None => mapping = of_file(line).or(mapping),
         }
     }
-    0
+    clean
+}
+
+/// `7f2c4a428000-7f2c4a5bd000 r-xp 00028000 fe:00 262151   /usr/lib/x86_64-linux-gnu/libc.so.6`
+fn of_file(line: &str) -> Option<Range<usize>> {
+    let (range, rest) = line.split_once(' ')?;
+    let (start, end) = range.split_once('-')?;
+    let (mode, rest) = rest.split_once(' ')?;
+    let is_private_and_constant = mode.starts_with('r') && mode[1..].starts_with('-') && mode.ends_with('p');
+    let has_file = rest.split_once(" /").is_some();
+    let address = |text| usize::from_str_radix(text, 16).ok();
+    (is_private_and_constant && has_file).then_some(address(start)?..address(end)?)
+}
+
+fn advise(range: &Range<usize>, advice: c_int) {
+    // SAFETY: the range is a mapping of a file that nobody has written to, which both kinds of advice leave as it is.
+    // A failure changes nothing.
+    unsafe { libc::madvise(range.start as *mut c_void, range.len(), advice) };
 }
 
 #[cfg(test)]
@@ -90,6 +105,36 @@ mod tests {
     use rustix::event::PollFlags;
 
     use super::*;
+
+    const SMAPS: &str = "\
+55d0c0a00000-55d0c0b72000 r--p 00000000 fe:00 5506039                    /usr/bin/a program
+Size:               1480 kB
+Rss:                 512 kB
+Anonymous:             0 kB
+VmFlags: rd mr mw me sd
+55d0c0b72000-55d0c0e4b000 r-xp 00172000 fe:00 5506039                    /usr/bin/a program
+Anonymous:             4 kB
+55d0c0e4b000-55d0c0e6c000 r--p 0044a000 fe:00 5506039                    /usr/bin/a program
+Anonymous:           132 kB
+55d0c0e6c000-55d0c0e6e000 rw-p 0046a000 fe:00 5506039                    /usr/bin/a program
+Anonymous:             0 kB
+7f1e00000000-7f1e00021000 r--p 00000000 00:00 0
+Anonymous:             0 kB
+7f1e0a428000-7f1e0a5bd000 r-xp 00028000 fe:00 262151                     /usr/lib/libc.so.6
+Anonymous:             0 kB
+7f1e0b000000-7f1e0b001000 r--s 00000000 fe:00 262152                     /var/cache/shared
+Anonymous:             0 kB
+7ffd5a5f0000-7ffd5a5f2000 r-xp 00000000 00:00 0                          [vdso]
+Anonymous:             0 kB
+";
+
+    #[test]
+    fn only_what_is_the_same_in_the_file_is_given_back() {
+        assert_eq!(clean(SMAPS), [0x55d0c0a00000..0x55d0c0b72000, 0x7f1e0a428000..0x7f1e0a5bd000]);
+        for cut in 0..SMAPS.len() {
+            clean(&SMAPS[cut..]);
+        }
+    }
 
     #[test]
     fn the_program_goes_on_after_its_pages_were_given_back() -> anyhow::Result<()> {
