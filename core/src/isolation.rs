@@ -27,7 +27,7 @@ pub(crate) fn guarded<R>(body: impl FnOnce() -> R) -> thread::Result<R> {
 }
 
 /// A component that worked for so many times its last pause is paused as briefly as one that never failed.
-const RECOVERED: u32 = 10;
+const RECOVERED: u32 = 4;
 
 /// Calls one component: logs its first failure, pauses it for longer and longer until it has worked for a while, and
 /// switches it off when it panics.
@@ -168,12 +168,12 @@ mod tests {
         }
         assert_eq!(failures.len(), 6, "after 1, 2, 4, 8 and 16 s, and the next pause is 32 s");
         let late = start + Duration::from_secs(1000);
-        for second in 0..=320 {
+        for second in 0..=128 {
             guard.call(late + Duration::from_secs(second), || Ok(()));
         }
-        let late = late + Duration::from_secs(321);
+        let late = late + Duration::from_secs(129);
         guard.call(late, || -> anyhow::Result<()> { anyhow::bail!("no") });
-        assert_eq!(guard.retry_at, Some(late + FIRST_PAUSE), "it had worked for ten times as long");
+        assert_eq!(guard.retry_at, Some(late + FIRST_PAUSE), "it had worked for four times as long");
     }
 
     #[test]

@@ -37,7 +37,9 @@ pub(super) struct Device {
     name: String,
     pub(super) before: Counters,
     pub(super) now: Counters,
+    /// Its own file, and what was read there before it was clear that all could be read.
     own: Option<ProcFile>,
+    next: Option<Counters>,
     is_listed: bool,
 }
 
@@ -78,14 +80,19 @@ impl Devices {
         if disks * 2 > self.known.len() {
             return false;
         }
-        self.known.iter_mut().filter(|device| is_disk(&device.name)).all(|device| {
+        let all_read = self.known.iter_mut().filter(|device| is_disk(&device.name)).all(|device| {
             if device.own.is_none() {
                 device.own = ProcFile::open_if_present(self.sysfs.join("block").join(&device.name).join("stat"));
             }
             let text = device.own.as_mut().and_then(|file| file.read().ok());
-            let counters = text.and_then(parse_counters);
-            counters.map(|now| device.update(now)).is_some()
-        })
+            device.next = text.and_then(parse_counters);
+            device.next.is_some()
+        });
+        if all_read {
+            let disks = self.known.iter_mut().filter(|device| is_disk(&device.name));
+            disks.for_each(|device| device.update(device.next.unwrap_or(device.now)));
+        }
+        all_read
     }
 
     fn read_list(&mut self) -> anyhow::Result<bool> {
@@ -102,7 +109,14 @@ impl Devices {
                 }
                 None => {
                     has_news = true;
-                    self.known.push(Device { name: name.to_owned(), before: now, now, own: None, is_listed: true });
+                    self.known.push(Device {
+                        name: name.to_owned(),
+                        before: now,
+                        now,
+                        own: None,
+                        next: None,
+                        is_listed: true,
+                    });
                 }
             }
         }
