@@ -282,7 +282,7 @@ fn a_crash_is_survived_in_isolation() {
 #[test]
 fn in_isolation_it_is_restarted() {
     let set = ["--enable=fake", "--set=sources.fake.behaviour=abort", "--set=plugins.isolate=true"];
-    let output = fake("", &[&set[..], &["--", "sh", "-c", "sleep 8; exit 7"]].concat());
+    let output = fake("", &[&set[..], &["--", "sh", "-c", "sleep 7; exit 7"]].concat());
     assert_eq!(output.status.code(), Some(7));
     let all = samples(&output.stdout);
     let readings: Vec<u64> = all.iter().filter_map(|sample| sample["fake"]["tick"].as_u64()).collect();
