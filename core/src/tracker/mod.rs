@@ -240,7 +240,7 @@ impl Sampler {
         });
         self.previous = at;
         let mut outlets = self.outlets.lock().unwrap_or_else(PoisonError::into_inner);
-        outlets.iter_mut().for_each(|outlet| outlet.write(&sample, at));
+        outlets.iter_mut().for_each(|outlet| outlet.write(&sample));
     }
 }
 

@@ -16,11 +16,6 @@ use crate::sink::Sink;
 /// Samples that wait for a sink at most: five seconds at 10 ms. What comes on top is lost to this sink.
 const QUEUE: usize = 512;
 
-/// A sink is not woken more often than this: waking a thread takes the sampler longer than to read a file. Nor do more
-/// samples than these wait for it.
-const WAKE_EVERY: Duration = Duration::from_millis(45);
-const HELD: usize = 8;
-
 /// How long the end of a run waits for a sink that makes no progress, unless the sink asks for more.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -28,9 +23,6 @@ pub(crate) struct Outlet {
     component: String,
     patience: Duration,
     way: Way,
-    /// Samples that were not handed over yet, and when some last were.
-    held: Vec<Arc<Sample>>,
-    handed: Option<Instant>,
     lost: u64,
 }
 
@@ -84,39 +76,27 @@ impl Outlet {
                 Way::Direct(writer)
             }
         };
-        Self { component, patience, way, held: Vec::new(), handed: None, lost: 0 }
+        Self { component, patience, way, lost: 0 }
     }
 
-    /// Takes a sample that was taken `now`, and hands over what it has, unless it did so a moment ago. Never waits.
-    pub(crate) fn write(&mut self, sample: &Arc<Sample>, now: Instant) {
+    /// Hands over a sample, without waiting.
+    pub(crate) fn write(&mut self, sample: &Arc<Sample>) {
         match &mut self.way {
             Way::Direct(writer) => writer.write(sample),
-            Way::Queue { .. } => {
-                self.held.push(Arc::clone(sample));
-                let is_late = self.handed.is_none_or(|last| now.saturating_duration_since(last) >= WAKE_EVERY);
-                if is_late || self.held.len() >= HELD {
-                    self.handed = Some(now);
-                    self.hand_over();
+            Way::Queue { samples: Some(samples), .. } => {
+                if let Err(TrySendError::Full(_)) = samples.try_send(Arc::clone(sample)) {
+                    if self.lost == 0 {
+                        log::warn!("{} does not keep up; {QUEUE} samples wait, further ones are lost", self.component);
+                    }
+                    self.lost += 1;
                 }
             }
-        }
-    }
-
-    fn hand_over(&mut self) {
-        let Way::Queue { samples: Some(samples), .. } = &self.way else { return };
-        for sample in self.held.drain(..) {
-            if let Err(TrySendError::Full(_)) = samples.try_send(sample) {
-                if self.lost == 0 {
-                    log::warn!("{} does not keep up; {QUEUE} samples wait, further ones are lost", self.component);
-                }
-                self.lost += 1;
-            }
+            Way::Queue { samples: None, .. } => (),
         }
     }
 
     /// Tells the sink that nothing follows.
     pub(crate) fn close(&mut self, outcome: Outcome) {
-        self.hand_over();
         match &mut self.way {
             Way::Direct(writer) => writer.finish(outcome),
             Way::Queue { samples, shared, .. } => {
@@ -142,12 +122,6 @@ impl Outlet {
         if self.lost > 0 {
             log::warn!("{} did not keep up: {} samples were lost", self.component, self.lost);
         }
-    }
-}
-
-impl Drop for Outlet {
-    fn drop(&mut self) {
-        self.hand_over();
     }
 }
 
