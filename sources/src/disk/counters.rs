@@ -30,6 +30,7 @@ pub(super) struct Devices {
     list: ProcFile,
     listed: Option<Instant>,
     sysfs: PathBuf,
+    round: u64,
     known: Vec<Device>,
 }
 
@@ -37,10 +38,12 @@ pub(super) struct Device {
     name: String,
     pub(super) before: Counters,
     pub(super) now: Counters,
+    /// The round in which it was last read.
+    round: u64,
     /// Its own file, and what was read there before it was clear that all could be read.
     own: Option<ProcFile>,
     next: Option<Counters>,
-    is_listed: bool,
+    is_disk: bool,
 }
 
 impl Device {
@@ -48,15 +51,18 @@ impl Device {
         &self.name
     }
 
-    fn update(&mut self, now: Counters) {
-        self.before = std::mem::replace(&mut self.now, now);
+    /// What came in over more than one round is no rate of this one: it is left out.
+    fn update(&mut self, now: Counters, round: u64) {
+        self.before = if self.round + 1 == round { self.now } else { now };
+        self.now = now;
+        self.round = round;
     }
 }
 
 impl Devices {
     pub(super) fn open(host: &Host) -> anyhow::Result<Self> {
         let list = ProcFile::open(host.procfs.join("diskstats"))?;
-        Ok(Self { list, listed: None, sysfs: host.sysfs.clone(), known: Vec::new() })
+        Ok(Self { list, listed: None, sysfs: host.sysfs.clone(), round: 0, known: Vec::new() })
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Device> {
@@ -66,6 +72,7 @@ impl Devices {
     /// Reads the counters, of those that are no disk at times only. Says whether a device came up or began to work that
     /// was not known.
     pub(super) fn read(&mut self, at: Instant, is_disk: impl Fn(&str) -> bool) -> anyhow::Result<bool> {
+        self.round += 1;
         let is_due = self.listed.is_none_or(|listed| at.saturating_duration_since(listed) >= SURVEY);
         if !is_due && self.read_own(is_disk) {
             return Ok(false);
@@ -76,11 +83,11 @@ impl Devices {
 
     /// Reads the file of each disk. False when that is not possible, or no less than the list.
     fn read_own(&mut self, is_disk: impl Fn(&str) -> bool) -> bool {
-        let disks = self.known.iter().filter(|device| is_disk(&device.name)).count();
-        if disks * 2 > self.known.len() {
+        self.known.iter_mut().for_each(|device| device.is_disk = is_disk(&device.name));
+        if self.known.iter().filter(|device| device.is_disk).count() * 2 > self.known.len() {
             return false;
         }
-        let all_read = self.known.iter_mut().filter(|device| is_disk(&device.name)).all(|device| {
+        let all_read = self.known.iter_mut().filter(|device| device.is_disk).all(|device| {
             if device.own.is_none() {
                 device.own = ProcFile::open_if_present(self.sysfs.join("block").join(&device.name).join("stat"));
             }
@@ -89,23 +96,21 @@ impl Devices {
             device.next.is_some()
         });
         if all_read {
-            let disks = self.known.iter_mut().filter(|device| is_disk(&device.name));
-            disks.for_each(|device| device.update(device.next.unwrap_or(device.now)));
+            let disks = self.known.iter_mut().filter(|device| device.is_disk);
+            disks.for_each(|device| device.update(device.next.unwrap_or(device.now), self.round));
         }
         all_read
     }
 
     fn read_list(&mut self) -> anyhow::Result<bool> {
         let mut has_news = false;
-        self.known.iter_mut().for_each(|device| device.is_listed = false);
         for (place, (name, now)) in lines(self.list.read()?).filter_map(parse_line).enumerate() {
             match find_near(&self.known, place, |device| device.name == name) {
                 Some(index) => {
                     let device = &mut self.known[index];
-                    device.is_listed = true;
-                    device.update(now);
                     // An unused loop device that gets a file was no disk before.
-                    has_news |= device.before == Counters::default() && now != device.before;
+                    has_news |= device.now == Counters::default() && now != device.now;
+                    device.update(now, self.round);
                 }
                 None => {
                     has_news = true;
@@ -113,14 +118,15 @@ impl Devices {
                         name: name.to_owned(),
                         before: now,
                         now,
+                        round: self.round,
                         own: None,
                         next: None,
-                        is_listed: true,
+                        is_disk: false,
                     });
                 }
             }
         }
-        self.known.retain(|device| device.is_listed);
+        self.known.retain(|device| device.round == self.round);
         Ok(has_news)
     }
 }
@@ -185,6 +191,31 @@ mod tests {
         assert_eq!(read(1010)?, (Some((15, 16)), 3, true), "its file tells nothing any more");
         list(&[line("sda", 17)])?;
         assert_eq!(read(1020)?, (Some((16, 17)), 1, false));
+        Ok(())
+    }
+
+    /// A device that is known to be a disk only later was last read with the list.
+    #[test]
+    fn a_second_is_not_told_as_the_rate_of_ten_milliseconds() -> anyhow::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let root = directory.path();
+        std::fs::create_dir_all(root.join("block/sda"))?;
+        std::fs::write(
+            root.join("diskstats"),
+            "8 0 sda 10 0 8 1 5 0 50 10 0 500 900\n8 1 sda1 1 0 8 1 5 0 50 10 0 5 9\n",
+        )?;
+        let mut devices = Devices::open(&Host::new(root, root))?;
+        let start = Instant::now();
+        let mut read = |millis: u64, reads: u64, is_disk: bool| {
+            std::fs::write(root.join("block/sda/stat"), format!("{reads} 0 8 1 5 0 50 10 0 500 900\n"))?;
+            devices.read(start + Duration::from_millis(millis), |name| is_disk && name == "sda")?;
+            let sda = devices.iter().next().map(|device| (device.before.reads.completed, device.now.reads.completed));
+            anyhow::Ok(sda)
+        };
+        assert_eq!(read(0, 10, false)?, Some((10, 10)));
+        assert_eq!(read(10, 500, false)?, Some((10, 10)), "it is no disk");
+        assert_eq!(read(20, 900, true)?, Some((900, 900)));
+        assert_eq!(read(30, 903, true)?, Some((900, 903)));
         Ok(())
     }
 
