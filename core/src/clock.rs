@@ -24,10 +24,12 @@ impl Clock {
         Duration::new((nanos / 1_000_000_000) as u64, (nanos % 1_000_000_000) as u32)
     }
 
-    /// Marks the tick that is taken at `now`. Ticks that were missed meanwhile are left out, so that no two are taken
-    /// at once; the ones that follow are on the grid again.
+    /// Marks the tick that is taken at `now`. Ticks that were missed meanwhile are left out, and so is one that is due
+    /// in less than a quarter of the interval, so that no two are taken at once; the ones that follow are on the grid
+    /// again.
     pub fn advance(&mut self, now: Instant) {
-        let passed = now.saturating_duration_since(self.start).as_nanos() / self.interval.as_nanos();
+        let soon = now.saturating_duration_since(self.start).saturating_add(self.interval / 4);
+        let passed = soon.as_nanos() / self.interval.as_nanos();
         self.next = self.next.max(u64::try_from(passed).unwrap_or(u64::MAX - 1)) + 1;
     }
 }
@@ -54,6 +56,16 @@ mod tests {
         let mut clock = Clock::new(start, 10 * MS);
         clock.advance(start + 47 * MS);
         assert_eq!(clock.until_next(start + 47 * MS), 3 * MS);
+    }
+
+    #[test]
+    fn a_tick_that_is_nearly_an_interval_late_stands_for_the_next_one_too() {
+        let start = Instant::now();
+        let mut clock = Clock::new(start, 10 * MS);
+        clock.advance(start + 17 * MS);
+        assert_eq!(clock.until_next(start + 17 * MS), 3 * MS);
+        clock.advance(start + 29 * MS);
+        assert_eq!(clock.until_next(start + 29 * MS), 11 * MS);
     }
 
     #[test]

@@ -221,13 +221,14 @@ impl Sampler {
     }
 
     fn sample(&mut self, at: Instant, last: bool) {
+        let timestamp = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.number += 1;
         let tick = self.tick(at, last);
         let (feeds, defaults, run) = (&mut self.feeds, &self.defaults, &self.run);
         let elapsed = at.saturating_duration_since(self.previous);
         let (sample, ()) = self.pool.fill(|sample| {
             sample.run = Arc::clone(run);
-            sample.timestamp = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            sample.timestamp = timestamp;
             sample.elapsed = elapsed;
             sample.parts.clear();
             feeds.iter_mut().for_each(|feed| feed.ask(&tick));
