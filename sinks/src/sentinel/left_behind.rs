@@ -110,25 +110,3 @@ pub(crate) fn send_in_background(spool: Spool, connect: Connect) {
     // Without a thread they wait for another run.
     let _ = std::thread::Builder::new().name("left-behind".into()).spawn(work);
 }
-
-/// Gives up batches until the spool is small enough: the oldest of the oldest run first, those of `own` last.
-pub(crate) fn give_up_oldest(spool: &Spool, limit: u64, own: &mut Store) {
-    let mut given_up = 0;
-    let mut give_up = |store: &mut Store| {
-        while spool.size() > limit && store.state.next < store.closed {
-            store.settle(false);
-            given_up += 1;
-        }
-    };
-    for directory in spool.left_behind().into_iter().flatten() {
-        if let Ok(Some(mut store)) = Store::recover(directory) {
-            give_up(&mut store);
-        }
-    }
-    give_up(own);
-    if given_up > 0 {
-        log::warn!(
-            "sentinel: the spool is full ({limit} bytes): {given_up} of the oldest batches that wait were given up"
-        );
-    }
-}

@@ -6,6 +6,7 @@ mod facts;
 mod http;
 mod left_behind;
 mod mask;
+mod room;
 mod s3;
 mod secret;
 mod spool;
@@ -33,6 +34,7 @@ use backoff::Backoff;
 pub use facts::SentCommand;
 pub use left_behind::LeftBehind;
 use left_behind::{Connect, rfc3339};
+use room::Room;
 use secret::Secret;
 use spool::{RunDirectory, Spool};
 use store::{Batch, End, State, Store};
@@ -176,7 +178,10 @@ enum Way {
         done: Receiver<bool>,
     },
     /// The service cannot be spoken to as it is configured: rows wait for `resource-tracker upload`.
-    Spool(Box<Store>),
+    Spool {
+        store: Box<Store>,
+        room: Option<Room>,
+    },
 }
 
 impl Sink for Sentinel {
@@ -187,10 +192,10 @@ impl Sink for Sentinel {
         };
         let spool = self.config.spool().and_then(|spool| {
             let directory = spool.create().context("the spool cannot be used")?;
-            Ok((Arc::new(directory), spool))
+            Ok((Arc::new(directory), Room { spool, limit: self.config.spool_max_mib.saturating_mul(1 << 20) }))
         });
-        let (directory, spool) = match spool {
-            Ok((directory, spool)) => (Some(directory), Some(spool)),
+        let (directory, room) = match spool {
+            Ok((directory, room)) => (Some(directory), Some(room)),
             Err(error) => {
                 log::warn!("sentinel: {error:#}; rows wait in memory");
                 (None, None)
@@ -207,12 +212,9 @@ impl Sink for Sentinel {
                 let kept =
                     if directory.is_some() { "rows are kept for `resource-tracker upload`" } else { "rows are lost" };
                 log::warn!("sentinel: {error:#}; {kept}");
-                Way::Spool(Box::new(store))
+                Way::Spool { store: Box::new(store), room }
             }
-            Ok(connect) => {
-                let limit = self.config.spool_max_mib.saturating_mul(1 << 20);
-                self.spawn(connect, store, spool.map(|spool| (spool, limit)))?
-            }
+            Ok(connect) => self.spawn(connect, store, room)?,
         };
         self.at_work = Some(AtWork {
             directory,
@@ -274,14 +276,14 @@ impl Sink for Sentinel {
 }
 
 impl Sentinel {
-    fn spawn(&self, connect: Connect, store: Store, spool: Option<(Spool, u64)>) -> anyhow::Result<Way> {
+    fn spawn(&self, connect: Connect, store: Store, room: Option<Room>) -> anyhow::Result<Way> {
         let (orders, inbox) = mpsc::channel();
         let (done, told) = mpsc::channel();
         let worker = Worker {
             upload: connect.upload(store),
             inbox,
             done,
-            spool,
+            room,
             backoff: Backoff::new(Duration::from_secs(1).min(self.config.upload_interval_secs.0)),
             register_at: Instant::now() + worker::FACTS,
             connect,
@@ -300,11 +302,16 @@ impl AtWork {
         match &mut self.way {
             // It ends before the run does only when it panics.
             Way::Worker { orders, .. } => drop(orders.send(order)),
-            Way::Spool(store) => {
+            Way::Spool { store, room } => {
                 match order {
                     Order::Facts(facts, _) => store.state.facts.extend(facts),
-                    Order::End(end, ..) => store.state.end = Some(end),
-                    Order::Closed(_) => return,
+                    Order::End(end, batch, _) => {
+                        if batch.size > 0 {
+                            store.close(batch);
+                        }
+                        store.state.end = Some(end);
+                    }
+                    Order::Closed(batch) => return store.shelve(batch, room.as_ref()),
                 }
                 if let Err(error) = store.save() {
                     log::warn!("sentinel: cannot write to the spool: {error}");

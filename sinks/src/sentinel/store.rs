@@ -15,6 +15,7 @@ use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::room::Room;
 use super::spool::RunDirectory;
 use crate::columns::Columns;
 
@@ -106,8 +107,35 @@ impl Store {
         directory.write(STATE, |file| file.write_all(&text))
     }
 
+    /// Nothing is added to `batch` any more: rows that the disk did not take are taken over.
+    pub(crate) fn close(&mut self, batch: Batch) {
+        if batch.lost > 0 {
+            log::warn!("sentinel: {} rows found room neither on the disk nor in memory and are lost", batch.lost);
+        }
+        self.closed = batch.number + 1;
+        if !batch.memory.is_empty() {
+            let given_up = self.keep(batch.number, batch.memory);
+            if given_up > 0 {
+                log::warn!("sentinel: {given_up} bytes of rows that wait in memory were given up for newer ones");
+            }
+        }
+    }
+
+    /// Closes a batch that others come after: it takes less room from now on, and all take at most `room`.
+    pub(crate) fn shelve(&mut self, batch: Batch, room: Option<&Room>) {
+        let number = batch.number;
+        self.close(batch);
+        if let Err(error) = self.compress(number) {
+            // It can be sent as it is.
+            log::debug!("sentinel: a batch cannot be compressed: {error}");
+        }
+        if let Some(room) = room {
+            room.keep_within(self);
+        }
+    }
+
     /// Takes over rows that the disk did not take. Says how many bytes were given up for them.
-    pub(crate) fn keep(&mut self, batch: u32, rows: Vec<u8>) -> usize {
+    fn keep(&mut self, batch: u32, rows: Vec<u8>) -> usize {
         self.memory.insert(batch, rows);
         let mut given_up = 0;
         while self.memory.values().map(Vec::len).sum::<usize>() > MEMORY && self.memory.len() > 1 {
@@ -159,8 +187,8 @@ impl Store {
         encoder.finish().map(Some)
     }
 
-    /// Compresses a batch that has been closed, so that it takes less room until it is sent.
-    pub(crate) fn compress(&self, batch: u32) -> io::Result<()> {
+    /// Compresses a batch that has been closed.
+    fn compress(&self, batch: u32) -> io::Result<()> {
         let (Some(directory), false) = (&self.directory, self.memory.contains_key(&batch)) else { return Ok(()) };
         let mut rows = File::open(directory.path().join(csv(batch)))?;
         directory.write(&gz(batch), |file| {

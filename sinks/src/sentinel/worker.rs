@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::backoff::Backoff;
 use super::http::Failure;
 use super::left_behind;
-use super::spool::Spool;
+use super::room::Room;
 use super::store::{Batch, End};
 use super::upload::Upload;
 
@@ -34,7 +34,7 @@ pub(crate) struct Worker {
     pub(crate) inbox: Receiver<Order>,
     /// Told once when everything has arrived, or nothing more will be tried.
     pub(crate) done: Sender<bool>,
-    pub(crate) spool: Option<(Spool, u64)>,
+    pub(crate) room: Option<Room>,
     pub(crate) backoff: Backoff,
     pub(crate) register_at: Instant,
     pub(crate) connect: left_behind::Connect,
@@ -115,18 +115,10 @@ impl Worker {
                     self.register_at = Instant::now();
                 }
             }
-            Order::Closed(batch) => {
-                let number = batch.number;
-                self.close(batch);
-                if let Err(error) = self.upload.store.compress(number) {
-                    // It can be sent as it is.
-                    log::debug!("sentinel: a batch cannot be compressed: {error}");
-                }
-                self.keep_within_limit();
-            }
+            Order::Closed(batch) => self.upload.store.shelve(batch, self.room.as_ref()),
             Order::End(end, batch, until) => {
                 if batch.size > 0 {
-                    self.close(batch);
+                    self.upload.store.close(batch);
                 }
                 self.upload.store.state.end = Some(end);
                 let _ = self.upload.store.save();
@@ -136,32 +128,12 @@ impl Worker {
         }
     }
 
-    fn close(&mut self, batch: Batch) {
-        if batch.lost > 0 {
-            log::warn!("sentinel: {} rows found room neither on the disk nor in memory and are lost", batch.lost);
-        }
-        self.upload.store.closed = batch.number + 1;
-        if !batch.memory.is_empty() {
-            let given_up = self.upload.store.keep(batch.number, batch.memory);
-            if given_up > 0 {
-                log::warn!("sentinel: {given_up} bytes of rows that wait in memory were given up for newer ones");
-            }
-        }
-    }
-
-    fn keep_within_limit(&mut self) {
-        let Some((spool, limit)) = &self.spool else { return };
-        if spool.size() > *limit {
-            left_behind::give_up_oldest(spool, *limit, &mut self.upload.store);
-        }
-    }
-
     fn advance(&mut self) -> Result<(), Failure> {
         let was_registered = self.upload.is_registered();
         self.upload.register()?;
         self.reached = true;
-        if !was_registered && let Some((spool, _)) = &self.spool {
-            left_behind::send_in_background(spool.clone(), self.connect.clone());
+        if !was_registered && let Some(room) = &self.room {
+            left_behind::send_in_background(room.spool.clone(), self.connect.clone());
         }
         if self.ending.is_some() {
             return self.upload.finish();
