@@ -8,10 +8,10 @@ use serde_json::Value as Json;
 const JOB: &str = env!("CARGO_BIN_EXE_job");
 
 /// Runs a job under the tracker. What the job printed, and the samples.
-fn record(interval: &str, job: &[&str]) -> (String, Vec<Json>) {
+fn record(options: &[&str], job: &[&str]) -> (String, Vec<Json>) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run.jsonl");
-    let output = command(tracker()).args(["-i", interval, "-o"]).arg(&path).arg("--").args(job).output().unwrap();
+    let output = command(tracker()).args(options).arg("-o").arg(&path).arg("--").args(job).output().unwrap();
     assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
     (text(&output.stdout), samples(&std::fs::read(&path).unwrap()))
 }
@@ -23,7 +23,7 @@ fn total(samples: &[Json], pointer: &str) -> f64 {
 #[test]
 fn three_cores_for_two_seconds() {
     let cores = std::thread::available_parallelism().unwrap().get().min(3);
-    let (printed, samples) = record("0.5", &[JOB, "burn", &cores.to_string(), "2000"]);
+    let (printed, samples) = record(&["-i", "0.5"], &[JOB, "burn", &cores.to_string(), "2000"]);
     let times: Vec<f64> = printed.split_whitespace().map(|number| number.parse().unwrap()).collect();
     let (cpu, wall) = (times[0], times[1]);
     // What a busy machine gave the job is what counts, not what the job would have liked.
@@ -41,8 +41,9 @@ fn three_cores_for_two_seconds() {
 
 #[test]
 fn three_hundred_mebibytes() {
-    // Long enough for PSS to be read again on its budget.
-    let (_, samples) = record("0.1", &[JOB, "touch", "300", "8000"]);
+    // Long enough for PSS to be read again on its budget, also where a reading is interrupted by others.
+    let options = ["-i", "0.1", "--set", "sources.process.pss_budget_pct=1"];
+    let (_, samples) = record(&options, &[JOB, "touch", "300", "8000"]);
     let most =
         |pointer: &str| samples.iter().filter_map(|sample| sample.pointer(pointer)?.as_f64()).fold(0.0, f64::max);
     for field in ["process_rss_mib", "process_pss_mib"] {
@@ -71,7 +72,7 @@ fn a_hundred_mebibytes_written_to_a_loop_device_with_4096_byte_sectors() {
         disk.map(|disk| (number(&disk, "/write_bytes_total"), number(&disk, "/write_bytes_per_sec")))
     };
     let script = format!("sleep 0.3; {JOB} write {device} 100; sleep 0.3");
-    let (_, samples) = record("0.1", &["sh", "-c", &script]);
+    let (_, samples) = record(&["-i", "0.1"], &["sh", "-c", &script]);
     let detach = command("losetup").args(["--detach", &device]).status().unwrap();
     assert!(detach.success());
     let seen: Vec<(f64, f64)> = samples.iter().filter_map(written).collect();
