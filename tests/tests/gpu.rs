@@ -554,7 +554,7 @@ fn memory_is_flat_over_many_collections() {
         collections = collections.display(),
         rss = rss.display()
     );
-    let output = nvml.run(&["-i", "1ms", "--output=/dev/null", "--", "sh", "-c", &job]);
+    let output = nvml.run(&["-i", "1ms", "-q", "--disable", "sentinel-s3", "--", "sh", "-c", &job]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let text = fs::read_to_string(rss).unwrap();
     let kib: Vec<u64> = text.lines().map(|line| line.split_whitespace().nth(1).unwrap().parse().unwrap()).collect();
