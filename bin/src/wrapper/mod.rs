@@ -18,7 +18,7 @@ use cgroup::OwnCgroup;
 use spawn::Spawned;
 use wait::Ending;
 
-/// How long the end of the command waits for the last sample, if a source hangs.
+/// How long the end of the command waits for a source that hangs before there is a last sample.
 const LAST_SAMPLE: Duration = Duration::from_secs(2);
 
 /// What a run around a command may do to the system.

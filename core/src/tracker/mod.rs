@@ -132,10 +132,15 @@ impl Tracker {
             members: Arc::default(),
             previous: Instant::now(),
             number: 0,
+            steps: Arc::default(),
         };
+        let steps = Arc::clone(&sampler.steps);
         thread::Builder::new().name("sampler".into()).spawn(move || {
             let start = Instant::now();
-            sampler.feeds = feeds(self.sources, &self.host, run.interval);
+            for (name, config) in self.sources {
+                sampler.feeds.push(Feed::new(&name, config, &self.host, run.interval));
+                sampler.steps.fetch_add(1, Ordering::Relaxed);
+            }
             sampler.baseline(start);
             let sinks = self.sinks.into_iter();
             let built = sinks.map(|(name, sink, patience)| Outlet::new(&name, sink, patience, &run, &one_closed));
@@ -143,12 +148,8 @@ impl Tracker {
             sampler.outlets.lock().unwrap_or_else(PoisonError::into_inner).extend(built);
             sampler.work(start, &inbox);
         })?;
-        Ok(Running { orders, outlets })
+        Ok(Running { orders, outlets, steps })
     }
-}
-
-fn feeds(sources: Vec<(String, Box<dyn SourceConfig>)>, host: &Host, interval: Duration) -> Vec<Feed> {
-    sources.into_iter().map(|(name, config)| Feed::new(&name, config, host, interval)).collect()
 }
 
 /// The sections that are in a sample also when no source wrote them, each with its name.
@@ -174,6 +175,8 @@ struct Sampler {
     members: Arc<Members>,
     previous: Instant,
     number: u64,
+    /// Counts what the sampler has got done, so that one that hangs can be told from one on a busy machine.
+    steps: Arc<AtomicUsize>,
 }
 
 enum Order {
@@ -217,6 +220,7 @@ impl Sampler {
         self.feeds.iter_mut().for_each(|feed| feed.ask(&tick));
         for feed in &mut self.feeds {
             feed.read(&tick);
+            self.steps.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -224,7 +228,7 @@ impl Sampler {
         let timestamp = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.number += 1;
         let tick = self.tick(at, last);
-        let (feeds, defaults, run) = (&mut self.feeds, &self.defaults, &self.run);
+        let (feeds, defaults, run, steps) = (&mut self.feeds, &self.defaults, &self.run, &self.steps);
         let elapsed = at.saturating_duration_since(self.previous);
         let (sample, ()) = self.pool.fill(|sample| {
             sample.run = Arc::clone(run);
@@ -232,7 +236,10 @@ impl Sampler {
             sample.elapsed = elapsed;
             sample.parts.clear();
             feeds.iter_mut().for_each(|feed| feed.ask(&tick));
-            sample.parts.extend(feeds.iter_mut().filter_map(|feed| feed.read(&tick)));
+            for feed in feeds {
+                sample.parts.extend(feed.read(&tick));
+                steps.fetch_add(1, Ordering::Relaxed);
+            }
             for (name, sections) in defaults {
                 if !sample.sections().any(|(other, _)| other == *name) {
                     sample.parts.push(Arc::clone(sections));
@@ -249,14 +256,25 @@ impl Sampler {
 pub struct Running {
     orders: mpsc::Sender<Order>,
     outlets: Arc<Mutex<Vec<Outlet>>>,
+    steps: Arc<AtomicUsize>,
 }
 
 impl Running {
-    /// Takes one more sample and no further ones. Says whether it was taken within `limit`; a source that hangs in the
-    /// kernel can prevent it.
+    /// Takes one more sample and no further ones. Says whether it was taken. A source that hangs in the kernel can
+    /// prevent it: it is given up when no source was read for as long as `limit`.
     pub fn take_last_sample(&self, limit: Duration) -> bool {
         let (done, taken) = mpsc::channel();
-        self.orders.send(Order::LastSample(done)).is_ok() && taken.recv_timeout(limit).is_ok()
+        if self.orders.send(Order::LastSample(done)).is_err() {
+            return false;
+        }
+        loop {
+            let steps = self.steps.load(Ordering::Relaxed);
+            match taken.recv_timeout(limit) {
+                Ok(()) => return true,
+                Err(RecvTimeoutError::Timeout) if self.steps.load(Ordering::Relaxed) != steps => (),
+                Err(_) => return false,
+            }
+        }
     }
 
     /// Ends the run: the sinks write what waits for them and close. A sink that makes no progress is left behind after
