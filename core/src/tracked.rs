@@ -87,28 +87,55 @@ impl Usage {
     }
 }
 
+impl Reaped {
+    /// An orphan was reaped.
+    pub fn orphan(&mut self, usage: Usage) {
+        self.usage = self.usage.plus(usage);
+    }
+
+    /// The root was reaped.
+    pub fn root(&mut self, usage: Usage) {
+        *self = Self { usage: self.usage.plus(usage), root: true };
+    }
+}
+
 /// Where whoever waits for processes writes down what they used, and each tick looks it up.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger(Arc<Mutex<Reaped>>);
 
 impl Ledger {
-    /// An orphan was reaped.
-    pub fn orphan(&self, usage: Usage) {
-        self.update(|reaped| reaped.usage = reaped.usage.plus(usage));
-    }
-
-    /// The root has ended.
-    pub fn root(&self, usage: Usage) {
-        self.update(|reaped| *reaped = Reaped { usage: reaped.usage.plus(usage), root: true });
+    /// Calls `reap`, which waits for processes and writes down what they used. No tick looks meanwhile, so none finds
+    /// one that is neither there nor written down, however long this thread is held up between the two. `reap` is not
+    /// to wait for a process that has not ended.
+    pub fn reap<T>(&self, reap: impl FnOnce(&mut Reaped) -> T) -> T {
+        reap(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The sum so far.
     pub fn reaped(&self) -> Reaped {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn update(&self, change: impl FnOnce(&mut Reaped)) {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_looks_between_the_end_of_a_process_and_its_entry() {
+        let ledger = Ledger::default();
+        let has_begun = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                ledger.reap(|reaped| {
+                    has_begun.wait();
+                    std::thread::sleep(Duration::from_millis(50));
+                    reaped.root(Usage { max_rss: 7, ..Usage::default() });
+                });
+            });
+            has_begun.wait();
+            assert_eq!(ledger.reaped(), Reaped { usage: Usage { max_rss: 7, ..Usage::default() }, root: true });
+        });
     }
 }
 

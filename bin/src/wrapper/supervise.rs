@@ -4,7 +4,7 @@ use resource_tracker_core::Ledger;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Pid;
 
-use super::wait::{self, Ended, Ending};
+use super::wait::{self, Ending};
 use crate::footprint::Footprint;
 use crate::signals::{Arrived, Signals};
 
@@ -21,14 +21,11 @@ pub(super) fn until_exit(child: Pid, signals: &Signals, ledger: &Ledger) -> Endi
                 None
             }
             // Without signals, what is left is to wait for the command itself.
-            Err(_) => match wait::one(child) {
-                Some(ended) => Some(ended),
-                None => return Ending::Exited(0),
-            },
+            Err(_) if wait::until_ended(child) => reap(child, ledger),
+            Err(_) => return Ending::Exited(0),
         };
-        if let Some(ended) = ended {
-            ledger.root(ended.usage);
-            return ended.ending;
+        if let Some(ending) = ended {
+            return ending;
         }
     }
 }
@@ -43,14 +40,17 @@ fn pass_on(child: Pid, arrived: Arrived) {
 }
 
 /// Reaps every child that has ended. The command itself is the one that is answered for.
-fn reap(child: Pid, ledger: &Ledger) -> Option<Ended> {
-    let mut command = None;
-    while let Some(ended) = wait::any() {
-        if ended.pid == child.as_raw_nonzero().get() {
-            command = Some(ended);
-        } else {
-            ledger.orphan(ended.usage);
+fn reap(child: Pid, ledger: &Ledger) -> Option<Ending> {
+    ledger.reap(|reaped| {
+        let mut command = None;
+        while let Some(ended) = wait::any() {
+            if ended.pid == child.as_raw_nonzero().get() {
+                reaped.root(ended.usage);
+                command = Some(ended.ending);
+            } else {
+                reaped.orphan(ended.usage);
+            }
         }
-    }
-    command
+        command
+    })
 }

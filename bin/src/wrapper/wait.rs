@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::libc;
 use resource_tracker_core::Usage;
-use rustix::process::Pid;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,13 @@ pub(super) fn any() -> Option<Ended> {
     wait(-1, libc::WNOHANG)
 }
 
-/// Waits for this child.
+/// Waits until this child has ended, and leaves it to be reaped. `false` when it cannot be waited for.
+pub(super) fn until_ended(pid: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    rustix::io::retry_on_intr(|| waitid(WaitId::Pid(pid), options)).is_ok()
+}
+
+/// Waits for this child, and reaps it.
 pub(super) fn one(pid: Pid) -> Option<Ended> {
     wait(pid.as_raw_nonzero().get(), 0)
 }
@@ -81,8 +87,9 @@ mod tests {
     fn an_ending_and_what_was_used() {
         let run = |script: &str| {
             let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
+            assert!(until_ended(Pid::from_child(&child)));
             let ended = one(Pid::from_child(&child)).unwrap();
-            assert!(child.wait().is_err(), "it was reaped");
+            assert!(child.wait().is_err() && !until_ended(Pid::from_child(&child)), "it was reaped");
             ended
         };
         assert_eq!(run("exit 7").ending, Ending::Exited(7));

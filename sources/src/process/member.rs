@@ -53,7 +53,7 @@ impl Member {
         let has_run = clock.is_none() || clock != self.clock;
         let is_fresh = self.read_at.is_some_and(|at| now.saturating_duration_since(at) < BELIEVED);
         (self.stat_before, self.io_before) = (self.stat, self.io);
-        if !has_run && is_fresh && !must {
+        if !has_run && is_fresh && !must && !self.stat.is_dead() {
             return true;
         }
         let stat = match files.read(self.stat.pid, "stat", &mut self.stat_file, has_run) {
@@ -63,7 +63,7 @@ impl Member {
             Err(_) => None,
         };
         let stat = stat.unwrap_or(self.stat);
-        if stat.identity() != self.identity() {
+        if stat.identity() != self.identity() || stat.is_taken_over() {
             return false;
         }
         self.clock = clock;
@@ -91,4 +91,27 @@ impl Member {
 /// `ENOENT` when it is opened, `ESRCH` when it is read.
 fn is_of_a_process_that_is_gone(error: &std::io::Error) -> bool {
     error.kind() == std::io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_ended_is_there_until_its_parent_has_taken_over() {
+        let procfs = tempfile::tempdir().unwrap();
+        std::fs::create_dir(procfs.path().join("9")).unwrap();
+        let mut files = Files::new(procfs.path()).unwrap();
+        let mut read = |state: char| {
+            let text =
+                format!("9 (sh) {state} 7 9 9 -1 -1 0 0 0 0 0 50 60 0 0 20 0 1 0 99 0 3 0 1 1 0 0 0 0 0 0 0 0 0 0 17");
+            std::fs::write(procfs.path().join("9/stat"), &text).unwrap();
+            let mut member =
+                Member::new(Stat::parse(text.as_bytes()).unwrap(), false, &mut files, false, Instant::now());
+            let here = member.refresh(&mut files, false, false, Instant::now());
+            (here, member.stat.is_dead())
+        };
+        assert_eq!([read('S'), read('Z')], [(true, false), (true, true)]);
+        assert!(!read('X').0);
+    }
 }

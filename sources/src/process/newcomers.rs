@@ -58,7 +58,7 @@ impl Newcomers {
             } else if !is_member(pid) {
                 // One that has ended by now, or that hides, is nobody.
                 let text = files.read(pid, "stat", &mut None, false).ok();
-                unknown.extend(text.and_then(Stat::parse));
+                unknown.extend(text.and_then(Stat::parse).filter(|stat| !stat.is_taken_over()));
             }
         }
         Ok(unknown)

@@ -64,6 +64,11 @@ impl Stat {
     pub(super) fn is_dead(&self) -> bool {
         matches!(self.state, b'Z' | b'X' | b'x')
     }
+
+    /// Whether its parent has just taken over what it used. It is still listed for a moment, and would count twice.
+    pub(super) fn is_taken_over(&self) -> bool {
+        matches!(self.state, b'X' | b'x')
+    }
 }
 
 fn signed(word: &[u8]) -> i64 {
