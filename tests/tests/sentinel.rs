@@ -165,11 +165,12 @@ fn credentials_that_end_before_their_time_are_replaced() {
     let service = Service::start();
     service.known().early_end = Some(Duration::from_millis(500));
     let state = tempfile::tempdir().unwrap();
-    let mut command = streaming(&service, state.path(), &["-i", "100ms", "-q", "--", "sleep", "3.3"]);
+    // Registration can take three seconds, where the machine is slow to tell what it is.
+    let mut command = streaming(&service, state.path(), &["-i", "100ms", "-q", "--", "sleep", "6.3"]);
     let output = command.env("TRACKER_UPLOAD_INTERVAL", "1").output().unwrap();
     assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
     assert!(service.known().runs["run-1"].refreshes >= 2);
-    assert!(service.rows("run-1").0.len() >= 30);
+    assert!(service.rows("run-1").0.len() >= 55);
 }
 
 #[test]
@@ -521,9 +522,13 @@ fn three_uploads_that_fail_in_a_row_are_said_and_rows_wait() {
     let service = Service::start();
     service.trouble(&[("PUT", Trouble::Status(500, None))]);
     let state = tempfile::tempdir().unwrap();
-    let mut command = streaming(&service, state.path(), &["-i", "50ms", "-q", "--", "sleep", "3"]);
+    let mut command = streaming(&service, state.path(), &["-i", "50ms", "-q", "--", "sleep", "6"]);
     let mut run = command.env("TRACKER_UPLOAD_INTERVAL", "0.3").stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(2500));
+    let puts = || service.known().requests.iter().filter(|request| request.starts_with("PUT")).count();
+    while puts() < 3 && run.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(200));
     service.trouble(&[]);
     assert!(run.wait().unwrap().success());
     let mut said = String::new();
@@ -531,9 +536,9 @@ fn three_uploads_that_fail_in_a_row_are_said_and_rows_wait() {
     let lines: Vec<&str> = said.lines().collect();
     assert!(lines.len() == 2 && lines[0].contains("PUT s3://") && lines[0].contains("500"), "{said}");
     assert!(lines[1].contains("takes rows again"), "{said}");
-    assert!(service.known().requests.iter().filter(|request| request.starts_with("PUT")).count() > 3);
+    assert!(puts() > 3);
     let rows = service.rows("run-1").0;
-    assert!(rows.len() >= 55 && stamps(&rows).is_sorted(), "{}", rows.len());
+    assert!(rows.len() >= 110 && stamps(&rows).is_sorted(), "{}", rows.len());
 }
 
 #[test]
