@@ -7,11 +7,19 @@ use serde_json::Value as Json;
 
 const JOB: &str = env!("CARGO_BIN_EXE_job");
 
-/// Runs a job under the tracker. What the job printed, and the samples.
+/// Runs a job under the tracker. What the job printed, and the samples. The job finds them in the file `$SAMPLES`.
 fn record(options: &[&str], job: &[&str]) -> (String, Vec<Json>) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run.jsonl");
-    let output = command(tracker()).args(options).arg("-o").arg(&path).arg("--").args(job).output().unwrap();
+    let output = command(tracker())
+        .args(options)
+        .arg("-o")
+        .arg(&path)
+        .arg("--")
+        .args(job)
+        .env("SAMPLES", &path)
+        .output()
+        .unwrap();
     assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
     (text(&output.stdout), samples(&std::fs::read(&path).unwrap()))
 }
@@ -29,13 +37,11 @@ fn three_cores_for_two_seconds() {
     // What a busy machine gave the job is what counts, not what the job would have liked.
     let counted = total(&samples, "/cpu/process_utime_secs") + total(&samples, "/cpu/process_stime_secs");
     assert!((counted - cpu).abs() < 0.05 * cores as f64, "counted {counted} s of {cpu} s");
-    let elapsed = total(&samples, "/elapsed_secs");
-    let used: f64 = samples
-        .iter()
-        .map(|sample| number(sample, "/cpu/process_cores_used") * number(sample, "/elapsed_secs"))
-        .sum::<f64>()
-        / elapsed;
-    assert!((used - cpu / wall).abs() < 0.05, "{used} cores of {}", cpu / wall);
+    let used: f64 =
+        samples.iter().map(|sample| number(sample, "/cpu/process_cores_used") * number(sample, "/elapsed_secs")).sum();
+    assert!((used - cpu).abs() < 0.05 * cores as f64, "cores over time: {used} s of {cpu} s");
+    let most = samples.iter().map(|sample| number(sample, "/cpu/process_cores_used")).fold(0.0, f64::max);
+    assert!(most > cpu / wall - 0.05, "{most} cores of {}", cpu / wall);
     assert!(total(&samples, "/cpu/utime_secs") > 0.9 * cpu, "the machine used at least as much");
 }
 
@@ -71,7 +77,9 @@ fn a_hundred_mebibytes_written_to_a_loop_device_with_4096_byte_sectors() {
         let disk = sample["disk"].as_array().unwrap().iter().find(|disk| disk["device"] == name.as_str()).cloned();
         disk.map(|disk| (number(&disk, "/write_bytes_total"), number(&disk, "/write_bytes_per_sec")))
     };
-    let script = format!("sleep 0.3; {JOB} write {device} 100; sleep 0.3");
+    // What a disk is, the tracker finds out beside the samples.
+    let known = format!(r#"for turn in $(seq 200); do grep -q '"{name}"' "$SAMPLES" && break; sleep 0.05; done"#);
+    let script = format!("{known}; {JOB} write {device} 100; sleep 0.3");
     let (_, samples) = record(&["-i", "0.1"], &["sh", "-c", &script]);
     let detach = command("losetup").args(["--detach", &device]).status().unwrap();
     assert!(detach.success());
