@@ -317,6 +317,13 @@ fn a_run_that_was_killed_is_completed() {
     let service = Service::start();
     let state = tempfile::tempdir().unwrap();
     let mut killed = streaming(&service, state.path(), &["-i", "20ms"]).stdout(Stdio::piped()).spawn().unwrap();
+    let start = Instant::now();
+    let spool = state.path().join("resource-tracker/spool");
+    let has_rows = |run: std::fs::DirEntry| run.path().join("000000.csv").exists();
+    while !std::fs::read_dir(&spool).is_ok_and(|runs| runs.flatten().any(has_rows)) {
+        assert!(start.elapsed() < Duration::from_secs(20), "no row comes to the spool");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     std::thread::sleep(Duration::from_millis(700));
     killed.kill().unwrap();
     let mut printed = String::new();
