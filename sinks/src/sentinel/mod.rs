@@ -303,17 +303,15 @@ impl AtWork {
             // It ends before the run does only when it panics.
             Way::Worker { orders, .. } => drop(orders.send(order)),
             Way::Spool { store, room } => {
-                match order {
-                    Order::Facts(facts, _) => store.state.facts.extend(facts),
-                    Order::End(end, batch, _) => {
-                        if batch.size > 0 {
-                            store.close(batch);
-                        }
-                        store.state.end = Some(end);
+                let saved = match order {
+                    Order::Facts(facts, _) => {
+                        store.state.facts.extend(facts);
+                        store.save()
                     }
+                    Order::End(end, batch, _) => store.end(end, batch),
                     Order::Closed(batch) => return store.shelve(batch, room.as_ref()),
-                }
-                if let Err(error) = store.save() {
+                };
+                if let Err(error) = saved {
                     log::warn!("sentinel: cannot write to the spool: {error}");
                 }
             }

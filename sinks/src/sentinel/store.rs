@@ -108,7 +108,7 @@ impl Store {
     }
 
     /// Nothing is added to `batch` any more: rows that the disk did not take are taken over.
-    pub(crate) fn close(&mut self, batch: Batch) {
+    fn close(&mut self, batch: Batch) {
         if batch.lost > 0 {
             log::warn!("sentinel: {} rows found room neither on the disk nor in memory and are lost", batch.lost);
         }
@@ -119,6 +119,15 @@ impl Store {
                 log::warn!("sentinel: {given_up} bytes of rows that wait in memory were given up for newer ones");
             }
         }
+    }
+
+    /// The run has ended, and `batch` was its last.
+    pub(crate) fn end(&mut self, end: End, batch: Batch) -> io::Result<()> {
+        if batch.size > 0 {
+            self.close(batch);
+        }
+        self.state.end = Some(end);
+        self.save()
     }
 
     /// Closes a batch that others come after: it takes less room from now on, and all take at most `room`.

@@ -117,11 +117,7 @@ impl Worker {
             }
             Order::Closed(batch) => self.upload.store.shelve(batch, self.room.as_ref()),
             Order::End(end, batch, until) => {
-                if batch.size > 0 {
-                    self.upload.store.close(batch);
-                }
-                self.upload.store.state.end = Some(end);
-                let _ = self.upload.store.save();
+                let _ = self.upload.store.end(end, batch);
                 self.ending = Some((Instant::now(), until));
                 self.backoff.restart(Duration::from_millis(250));
             }
