@@ -21,8 +21,14 @@ struct Shared<Q, A> {
 struct State<Q, A> {
     question: Option<Q>,
     answer: Option<(A, Instant)>,
-    busy_since: Option<Instant>,
+    works: bool,
     closed: bool,
+}
+
+impl<Q, A> State<Q, A> {
+    fn is_busy(&self) -> bool {
+        self.works || self.question.is_some()
+    }
 }
 
 impl<Q, A> Shared<Q, A> {
@@ -38,7 +44,7 @@ impl<Q: Send + 'static, A: Clone + Send + 'static> Background<Q, A> {
     /// # Errors
     /// When the system gives no thread.
     pub fn spawn(name: &str, mut answer: impl FnMut(Q) -> A + Send + 'static) -> io::Result<Self> {
-        let state = State { question: None, answer: None, busy_since: None, closed: false };
+        let state = State { question: None, answer: None, works: false, closed: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), asked: Condvar::new(), answered: Condvar::new() });
         let worker = Arc::clone(&shared);
         thread::Builder::new().name(name.to_owned()).spawn(move || {
@@ -48,12 +54,12 @@ impl<Q: Send + 'static, A: Clone + Send + 'static> Background<Q, A> {
                     state = worker.asked.wait(state).unwrap_or_else(PoisonError::into_inner);
                     continue;
                 };
-                state.busy_since = Some(Instant::now());
+                state.works = true;
                 drop(state);
                 let answer = answer(question);
                 state = worker.lock();
                 state.answer = Some((answer, Instant::now()));
-                state.busy_since = None;
+                state.works = false;
                 worker.answered.notify_all();
             }
         })?;
@@ -75,10 +81,8 @@ impl<Q: Send + 'static, A: Clone + Send + 'static> Background<Q, A> {
     pub fn take_answer(&self, deadline: Instant) -> Option<(A, Instant)> {
         let state = self.shared.lock();
         let limit = deadline.saturating_duration_since(Instant::now());
-        let works = |state: &mut State<Q, A>| {
-            state.answer.is_none() && (state.question.is_some() || state.busy_since.is_some())
-        };
-        let waited = self.shared.answered.wait_timeout_while(state, limit, works);
+        let comes = |state: &mut State<Q, A>| state.answer.is_none() && state.is_busy();
+        let waited = self.shared.answered.wait_timeout_while(state, limit, comes);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         state.answer.take()
     }
@@ -91,11 +95,9 @@ impl<Q: Send + 'static, A: Clone + Send + 'static> Background<Q, A> {
         state.answer.as_ref().map(|(answer, _)| answer.clone())
     }
 
-    /// How long the thread has been at its present question; `None` when it waits for one.
-    pub fn busy_for(&self, now: Instant) -> Option<Duration> {
-        let state = self.shared.lock();
-        let asked = state.question.as_ref().map(|_| Duration::ZERO);
-        state.busy_since.map(|since| now.saturating_duration_since(since)).or(asked)
+    /// Whether it has a question that is not answered yet.
+    pub fn is_busy(&self) -> bool {
+        self.shared.lock().is_busy()
     }
 }
 
@@ -114,16 +116,16 @@ mod tests {
 
     #[test]
     fn who_asks_never_waits() -> anyhow::Result<()> {
-        let (release, gate) = mpsc::channel::<()>();
+        let ((release, gate), (begin, begun)) = (mpsc::channel::<()>(), mpsc::channel());
         let background = Background::spawn("test", move |question: u32| {
+            let _ = begin.send(());
             let _ = gate.recv();
             question * 2
         })?;
+        assert!(!background.is_busy());
         background.ask(1);
-        assert!(background.answer().is_none());
-        while background.busy_for(Instant::now()).is_none_or(|time| time.is_zero()) {
-            thread::yield_now();
-        }
+        assert!(background.is_busy() && background.answer().is_none());
+        begun.recv()?;
         background.ask(2);
         background.ask(3);
         release.send(())?;

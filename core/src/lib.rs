@@ -17,6 +17,7 @@ mod isolation;
 pub mod job;
 mod json;
 pub mod metrics;
+mod patience;
 pub mod plugin;
 mod pool;
 pub mod registry;

@@ -21,6 +21,10 @@ pub(super) struct Apart {
     /// The answer to an earlier tick, which no sample has yet.
     late: Option<(Answer, Instant)>,
     last_answer: Option<Instant>,
+    last_tick: Option<Instant>,
+    /// How long it has not answered, in time in which the tracker itself could run: who is stopped, or frozen with its
+    /// container, must not take others for stuck.
+    unanswered: Duration,
     /// Its last answer came too late, so the next one is not waited for.
     is_slow: bool,
     is_asked: bool,
@@ -52,6 +56,8 @@ impl Apart {
             stale_after: STALE.max(every * 3),
             late: None,
             last_answer: None,
+            last_tick: None,
+            unanswered: Duration::ZERO,
             is_slow: false,
             is_asked: false,
             is_silent: false,
@@ -64,8 +70,11 @@ impl Apart {
         if let Some((answer, at)) = &self.late {
             self.is_slow = is_slow(answer, *at, tick);
         }
-        let busy = self.thread.busy_for(tick.at);
-        let is_silent = busy.is_some_and(|time| time > self.stale_after);
+        let is_busy = self.thread.is_busy();
+        let passed =
+            self.last_tick.replace(tick.at).map_or(Duration::ZERO, |last| tick.at.saturating_duration_since(last));
+        self.unanswered = if is_busy { self.unanswered + passed.min(tick.interval) } else { Duration::ZERO };
+        let is_silent = self.unanswered > self.stale_after;
         if is_silent && !self.is_silent {
             let secs = self.stale_after.as_secs();
             log::warn!("{} has not answered for {secs} s; it is left out until it does", self.component);
@@ -73,7 +82,7 @@ impl Apart {
         self.is_silent = is_silent;
         // The baseline can be left out; anything later would be missing in a sum.
         let is_late = self.late.as_ref().is_some_and(|(answer, _)| answer.tick > 0 || answer.is_absent());
-        let asks = is_due && busy.is_none() && (self.is_slow || !is_late);
+        let asks = is_due && !is_busy && (self.is_slow || !is_late);
         self.is_asked = asks && !is_late;
         if asks {
             self.thread.ask(tick.clone());
@@ -218,6 +227,27 @@ mod tests {
         for number in 1..10 {
             assert_eq!(run.tick(true)?, Some((number, Some(1))));
         }
+        Ok(())
+    }
+
+    #[test]
+    fn time_in_which_the_tracker_did_not_run_does_not_count() -> anyhow::Result<()> {
+        let ((_may_answer, gate), (done, _answered)) = (mpsc::channel(), mpsc::channel());
+        let schedule = Schedule { cadence: Cadence::EveryTick, blocking: true };
+        let config = Box::new(Built::new(MeterSource { may_answer: gate, done, last: 0 }, schedule));
+        let interval = Duration::from_millis(100);
+        let mut apart = Apart::new("meter", Reader::new("source meter", config, Host::default()), interval)?;
+        // In the past: no answer is waited for.
+        let mut at = Instant::now() - Duration::from_secs(3700);
+        let mut is_silent_after = |pause: Duration| {
+            at += pause;
+            apart.ask(&Tick { number: 0, at, elapsed: pause, interval, last: false, tracked: None }, true);
+            apart.is_silent
+        };
+        assert!(!is_silent_after(Duration::ZERO), "it is asked now");
+        assert!(!is_silent_after(Duration::from_secs(3600)), "an hour in a frozen container");
+        assert!((0..19).all(|_| !is_silent_after(interval)), "two seconds");
+        assert!(is_silent_after(interval), "and more");
         Ok(())
     }
 

@@ -143,7 +143,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    fn new(component: &str, config: Box<dyn SourceConfig>, host: Host) -> Self {
+    pub(super) fn new(component: &str, config: Box<dyn SourceConfig>, host: Host) -> Self {
         let guard = Guard::new(component.to_owned());
         Self { guard, config, host, source: None, absent: false, pool: Pool::new(), last_read: None }
     }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::clock::Clock;
 use crate::job::{Outcome, Run};
+use crate::patience;
 use crate::pool::Pool;
 use crate::registry::linked_sections;
 use crate::sample::{Sample, Sections};
@@ -269,7 +270,7 @@ impl Running {
         }
         loop {
             let steps = self.steps.load(Ordering::Relaxed);
-            match taken.recv_timeout(limit) {
+            match patience::receive(&taken, limit) {
                 Ok(()) => return true,
                 Err(RecvTimeoutError::Timeout) if self.steps.load(Ordering::Relaxed) != steps => (),
                 Err(_) => return false,

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::WhenClosed;
 use crate::isolation::Guard;
 use crate::job::{Outcome, Run};
+use crate::patience;
 use crate::sample::Sample;
 use crate::sink::Sink;
 
@@ -110,7 +111,7 @@ impl Outlet {
     pub(crate) fn wait(&mut self) {
         if let Way::Queue { shared, done, .. } = &self.way {
             let mut taken = shared.taken.load(Ordering::Relaxed);
-            while let Err(RecvTimeoutError::Timeout) = done.recv_timeout(self.patience) {
+            while let Err(RecvTimeoutError::Timeout) = patience::receive(done, self.patience) {
                 let now = shared.taken.load(Ordering::Relaxed);
                 if now == taken {
                     log::warn!("{} is stuck; what it had not written yet is lost", self.component);

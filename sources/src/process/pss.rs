@@ -51,7 +51,7 @@ impl PssReader {
         let answer = reader.answer();
         let pause = answer.map_or(0.0, |(reading, _)| reading.took.as_secs_f64() / self.budget);
         let rested = self.asked.is_none_or(|asked| now.saturating_duration_since(asked).as_secs_f64() >= pause);
-        if rested && reader.busy_for(now).is_none() {
+        if rested && !reader.is_busy() {
             reader.ask(alive().collect());
             self.asked = Some(now);
         }

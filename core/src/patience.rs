@@ -1,0 +1,42 @@
+//! Waiting for what may never come.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+/// Into how many parts a limit is cut.
+const PARTS: u32 = 20;
+
+/// Waits for a message for as long as `limit`.
+///
+/// Only time counts in which this process could run: one that is stopped, or frozen with its container, must not take
+/// others for stuck when it goes on. A part of the limit is lost with such a pause at most.
+///
+/// # Errors
+/// When the limit is over, or when nobody can send any more.
+pub(crate) fn receive<T>(inbox: &Receiver<T>, limit: Duration) -> Result<T, RecvTimeoutError> {
+    let mut parts = (0..PARTS).map(|_| inbox.recv_timeout(limit / PARTS));
+    let in_time = parts.find(|part| !matches!(part, Err(RecvTimeoutError::Timeout)));
+    in_time.unwrap_or(Err(RecvTimeoutError::Timeout))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn it_ends_with_the_message_the_sender_or_the_limit() -> anyhow::Result<()> {
+        let limit = Duration::from_millis(100);
+        let (sender, inbox) = mpsc::channel();
+        let start = Instant::now();
+        assert_eq!(receive::<u8>(&inbox, limit), Err(RecvTimeoutError::Timeout));
+        assert!(start.elapsed() >= limit);
+        sender.send(7)?;
+        assert_eq!(receive(&inbox, limit), Ok(7));
+        drop(sender);
+        assert_eq!(receive(&inbox, limit), Err(RecvTimeoutError::Disconnected));
+        Ok(())
+    }
+}
