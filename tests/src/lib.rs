@@ -2,9 +2,11 @@
 
 pub mod sentinel;
 
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
 
@@ -71,20 +73,26 @@ pub fn track<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) 
     command(tracker()).args(arguments).output().expect("the tracker runs")
 }
 
-/// Runs the tracker without a command for a time, then stops it with SIGTERM.
-pub fn track_for(millis: u64, arguments: &[&str]) -> Output {
-    stop_after(millis, command(tracker()).args(arguments))
+/// Runs a tracker without a command until it has printed so many lines, then stops it with SIGTERM.
+pub fn stop_after(lines: usize, tracker: &mut Command) -> Output {
+    let mut child = tracker.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the tracker runs");
+    let mut reader = BufReader::new(child.stdout.take().expect("it is a pipe"));
+    let mut stdout = Vec::new();
+    for _ in 0..lines {
+        reader.read_until(b'\n', &mut stdout).expect("a pipe can be read");
+    }
+    let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id() as i32), nix::sys::signal::Signal::SIGTERM);
+    reader.read_to_end(&mut stdout).expect("a pipe can be read");
+    Output { stdout, ..child.wait_with_output().expect("the tracker ends") }
 }
 
-/// Runs a command for a time, then stops it with SIGTERM.
-pub fn stop_after(millis: u64, command: &mut Command) -> Output {
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the tracker runs");
-    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
-    std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(millis));
-        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
-    });
-    child.wait_with_output().expect("the tracker ends")
+/// Looks again and again until it is so, for twenty seconds at most.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what} does not come");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// The samples in what was printed; every line must be one.

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use flaky_test::flaky_test;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use resource_tracker_tests::{benchmarks, command, has, is_root, number, samples, text, tracker};
+use resource_tracker_tests::{benchmarks, command, has, is_root, number, samples, text, tracker, wait_until};
 use serde_json::Value as Json;
 
 const JOB: &str = env!("CARGO_BIN_EXE_job");
@@ -63,14 +64,6 @@ impl Drop for Sandbox {
         while std::fs::remove_dir(&self.0).is_err() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(50));
         }
-    }
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what} does not come");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -180,7 +173,7 @@ fn one_that_disappears() {
 }
 
 /// Limits in hierarchies of v1: half a core, 64 MiB, 40 tasks.
-#[test]
+#[flaky_test]
 fn limits_and_what_is_used_of_them() {
     if !is_root("limits of v1") {
         return;

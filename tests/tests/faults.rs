@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
+use flaky_test::flaky_test;
 use resource_tracker_tests::{command, has, is_root, number, samples, text, tracker};
 
 const JOB: [&str; 4] = ["--", "sh", "-c", "sleep 1; exit 3"];
@@ -24,7 +25,7 @@ fn with_faults(enable: &str) -> (Output, Vec<serde_json::Value>, Duration) {
     (output, samples(&std::fs::read(&path).unwrap()), start.elapsed())
 }
 
-#[test]
+#[flaky_test]
 fn components_that_fail_hang_and_panic() {
     let cases = [
         ("failing", "source failing: the sensor is on fire"),
@@ -52,7 +53,7 @@ fn components_that_fail_hang_and_panic() {
     }
 }
 
-#[test]
+#[flaky_test]
 fn a_source_that_hangs_for_long_is_named() {
     let output = command(env!("CARGO_BIN_EXE_faulty-tracker"))
         .args(["-q", "-i", "0.1", "--enable", "sleeping", "--", "sleep", "2.5"])
@@ -67,7 +68,7 @@ fn run_into(path: &Path, job: &[&str]) -> Output {
     command(tracker()).args(["-i", "20ms", "-o"]).arg(path).args(job).output().unwrap()
 }
 
-#[test]
+#[flaky_test]
 fn a_full_disk() {
     let output = run_into(Path::new("/dev/full"), &JOB);
     let said = text(&output.stderr);
@@ -94,7 +95,7 @@ fn a_full_disk() {
     assert!(samples.len() > 200, "{} whole lines fit", samples.len());
 }
 
-#[test]
+#[flaky_test]
 fn a_reader_that_stops_reading() {
     let mut job = command(tracker());
     let start = Instant::now();
@@ -109,7 +110,7 @@ fn a_reader_that_stops_reading() {
     assert!(said.lines().count() <= 3, "{said}");
 }
 
-#[test]
+#[flaky_test]
 fn a_reader_that_leaves() {
     let script = format!(
         "{} -i 20ms -o - -- sh -c 'sleep 1; exit 3' | head -1 >/dev/null; echo ${{PIPESTATUS[0]}}",
@@ -125,7 +126,7 @@ fn a_reader_that_leaves() {
     assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("0\n", ""));
 }
 
-#[test]
+#[flaky_test]
 fn an_output_file_that_is_deleted_is_begun_anew() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run.jsonl");
@@ -145,7 +146,7 @@ fn an_output_in_a_missing_directory() {
     assert!(text(&output.stderr).contains("missing/run.jsonl") && !started.exists());
 }
 
-#[test]
+#[flaky_test]
 fn a_proc_that_hides_other_users() {
     if !is_root("hidepid") || !has("unshare", "hidepid") || !has("setpriv", "hidepid") {
         return;
@@ -167,7 +168,7 @@ fn a_proc_that_hides_other_users() {
     );
 }
 
-#[test]
+#[flaky_test]
 fn a_dead_fuse_mount_makes_its_own_numbers_null_and_nothing_late() {
     if !is_root("a FUSE mount") || !has("unshare", "a FUSE mount") || !Path::new("/dev/fuse").exists() {
         println!("skipped: a FUSE mount needs /dev/fuse");

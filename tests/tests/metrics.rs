@@ -1,15 +1,16 @@
 //! What samples say (specification 6.1.1 to 6.1.4, 7 and 11), on this machine.
 
+use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::sync::OnceLock;
 
-use resource_tracker_tests::{command, number, samples, text, track, track_for, tracker};
+use resource_tracker_tests::{command, number, samples, stop_after, text, track, tracker};
 use serde_json::Value as Json;
 
 /// A run of the machine, which most tests here look at.
 fn machine() -> &'static [Json] {
     static SAMPLES: OnceLock<Vec<Json>> = OnceLock::new();
-    SAMPLES.get_or_init(|| samples(&track_for(2300, &["-i", "0.5"]).stdout))
+    SAMPLES.get_or_init(|| samples(&stop_after(4, command(tracker()).args(["-i", "0.5"])).stdout))
 }
 
 fn list<'a>(sample: &'a Json, section: &str) -> &'a [Json] {
@@ -51,7 +52,7 @@ fn t_cpu_03_without_a_pid_the_fields_of_the_process_are_null() {
 #[test]
 fn t_cpu_04_a_process_that_runs_can_be_tracked() {
     let pid = std::process::id().to_string();
-    for sample in samples(&track_for(700, &["-i", "0.2", "--pid", &pid]).stdout) {
+    for sample in samples(&stop_after(3, command(tracker()).args(["-i", "0.2", "--pid", &pid])).stdout) {
         assert!(number(&sample, "/cpu/process_cores_used") >= 0.0);
         assert!(number(&sample, "/cpu/process_rss_mib") > 1.0);
         assert!(number(&sample, "/cpu/process_thread_count") >= 1.0);
@@ -66,7 +67,7 @@ fn t_cpu_05_there_is_at_least_one_process() {
 
 #[test]
 fn a_pid_that_is_not_there_is_no_error() {
-    let output = track_for(500, &["-i", "0.2", "--pid", "2147483647"]);
+    let output = stop_after(2, command(tracker()).args(["-i", "0.2", "--pid", "2147483647"]));
     assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
     assert!(samples(&output.stdout).iter().all(|sample| sample["cpu"]["process_cores_used"].is_null()));
 }
@@ -74,15 +75,18 @@ fn a_pid_that_is_not_there_is_no_error() {
 #[test]
 fn a_process_that_ends_leaves_zeros_and_the_tracker_goes_on() {
     let mut tracker = command(tracker());
-    let mut job = std::process::Command::new("sleep").arg("0.5").spawn().unwrap();
+    let mut job = std::process::Command::new("sleep").arg("100").spawn().unwrap();
     let pid = job.id().to_string();
-    let tracker = tracker.args(["-i", "0.1", "--pid", &pid]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut tracker = tracker.args(["-i", "0.1", "--pid", &pid]).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(tracker.stdout.take().unwrap()).lines();
+    let mut rss = lines.map(|line| number(&samples((line.unwrap() + "\n").as_bytes())[0], "/cpu/process_rss_mib"));
+    assert!(rss.next().is_some_and(|rss| rss > 0.0));
+    job.kill().unwrap();
     job.wait().unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(400));
+    assert!(rss.by_ref().take(20).any(|rss| rss == 0.0));
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(tracker.id() as i32), nix::sys::signal::Signal::SIGTERM).unwrap();
-    let samples = samples(&tracker.wait_with_output().unwrap().stdout);
-    let rss: Vec<f64> = samples.iter().map(|sample| number(sample, "/cpu/process_rss_mib")).collect();
-    assert!(rss.first().is_some_and(|first| *first > 0.0) && rss.last() == Some(&0.0), "{rss:?}");
+    assert_eq!(rss.last().unwrap_or(0.0), 0.0);
+    assert_eq!(tracker.wait().unwrap().code(), Some(0));
 }
 
 #[test]

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use resource_tracker_tests::{command, has, number, samples, shared_library, text, tracker};
+use flaky_test::flaky_test;
+use resource_tracker_tests::{command, has, number, samples, shared_library, text, tracker, wait_until};
 use serde_json::{Value as Json, json};
 
 /// A run around a short command, with the samples on standard output.
@@ -185,7 +186,7 @@ fn a_description_that_cannot_be_is_an_error() {
     assert!(text(&twice.stderr).contains("its component fake has the name of one of"), "{}", text(&twice.stderr));
 }
 
-#[test]
+#[flaky_test]
 fn older_and_newer_minor_versions_work() {
     for kind in ["1.0", "", "1.2"] {
         let folder = tempfile::tempdir().unwrap();
@@ -203,7 +204,7 @@ fn older_and_newer_minor_versions_work() {
 }
 
 /// The first six leave the run whole, with one message.
-#[test]
+#[flaky_test]
 fn a_source_that_misbehaves_harms_only_its_own_section() {
     for (behaviour, said) in [
         ("garbage", "what it wrote is not usable: key must be a string"),
@@ -227,7 +228,7 @@ fn a_source_that_misbehaves_harms_only_its_own_section() {
     assert_eq!(text(&output.stderr), "resource-tracker: warning: source fake: configured as says with a second line\n");
 }
 
-#[test]
+#[flaky_test]
 fn a_source_that_hangs_is_left_out() {
     let set = ["--enable=fake", "--set=sources.fake.behaviour=hang", "--", "sh", "-c", "sleep 3.5; exit 7"];
     for isolate in ["false", "true"] {
@@ -244,7 +245,7 @@ fn a_source_that_hangs_is_left_out() {
     }
 }
 
-#[test]
+#[flaky_test]
 fn a_panic_of_rust_stays_in_the_plugin() {
     let set = ["--enable=fields", "--set=sources.fields.panics=true", "--", "sh", "-c", "sleep 2; exit 7"];
     let output = run(&shared_library("fake-fields"), &set);
@@ -254,7 +255,7 @@ fn a_panic_of_rust_stays_in_the_plugin() {
     assert!(samples(&output.stdout).len() >= 19);
 }
 
-#[test]
+#[flaky_test]
 fn what_a_plugin_of_rust_logs_is_said_with_its_name() {
     for isolate in ["--set=plugins.isolate=false", "--set=plugins.isolate=true"] {
         let set = [isolate, "--enable=fields", "--set=sources.fields.says=true", "--", "sleep", "0.5"];
@@ -264,7 +265,7 @@ fn what_a_plugin_of_rust_logs_is_said_with_its_name() {
 }
 
 /// In one process neither can be survived; in a process of its own both are.
-#[test]
+#[flaky_test]
 fn a_crash_is_survived_in_isolation() {
     for (behaviour, signal) in [("abort", 6), ("null", 11)] {
         let output = behaving(behaviour, &["--set=plugins.isolate=true"]);
@@ -279,7 +280,7 @@ fn a_crash_is_survived_in_isolation() {
     }
 }
 
-#[test]
+#[flaky_test]
 fn in_isolation_it_is_restarted() {
     let set = ["--enable=fake", "--set=sources.fake.behaviour=abort", "--set=plugins.isolate=true"];
     let output = fake("", &[&set[..], &["--", "sh", "-c", "sleep 7; exit 7"]].concat());
@@ -305,16 +306,15 @@ fn processes_of_plugins_do_not_outlive_the_tracker() {
         let mut command = command(tracker());
         command.arg("--plugin").arg(&plugin).args(["--set=plugins.isolate=true", "--enable=fake", "-i", "0.1"]);
         let mut child = command.stdout(std::process::Stdio::null()).spawn().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(500));
+        wait_until("its process", || processes() > 0);
         assert_eq!(processes(), 1, "one, and none of them the tracker");
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id() as i32), signal).unwrap();
         child.wait().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        assert_eq!(processes(), 0, "{signal}");
+        wait_until("its end", || processes() == 0);
     }
 }
 
-#[test]
+#[flaky_test]
 fn a_sink_of_a_plugin_gets_the_whole_run() {
     for isolate in ["false", "true"] {
         let folder = tempfile::tempdir().unwrap();

