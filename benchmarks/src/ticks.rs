@@ -1,6 +1,8 @@
 //! A hundred samples a second, on a machine that is busy and on one that is not.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -30,6 +32,7 @@ pub(crate) fn print() -> anyhow::Result<()> {
     }
     idle.sort_by(f64::total_cmp);
     drop(running);
+    let bare = bare_loop()?;
 
     fs::remove_file(&output)?;
     let load = Running::start(&mut part(&["job", jobs::LOAD])?)?;
@@ -49,8 +52,27 @@ pub(crate) fn print() -> anyhow::Result<()> {
         "the sampling thread, with the machine idle".into(),
         format!("{:.2} % of a core ({:.2} to {:.2})", idle[idle.len() / 2], idle[0], idle[idle.len() - 1]),
     ]);
-    table::note("The load is a thread that spins on each core. Idle: the median, least and most of 30 seconds.");
+    table::row(["a bare loop, likewise".into(), format!("{bare:.2} % of a core")]);
+    table::note(
+        "The load is a thread that spins on each core. Idle: the median, least and most of 30 seconds. The bare loop sleeps \
+         and reads `stat`, `meminfo`, `net/dev` and `diskstats` as often, in the 30 seconds that follow.",
+    );
     Ok(())
+}
+
+/// What sleeping, waking and four reads take at this interval, in percent of a core.
+fn bare_loop() -> anyhow::Result<f64> {
+    let open = |name: &str| fs::File::open(format!("/proc/{name}"));
+    let files = [open("stat")?, open("meminfo")?, open("net/dev")?, open("diskstats")?];
+    let mut buffer = vec![0; 1 << 16];
+    let (before, start) = (cpu_time("/proc/thread-self".as_ref())?, Instant::now());
+    while start.elapsed() < Duration::from_secs(IDLE_SECS.into()) {
+        std::thread::sleep(INTERVAL);
+        for file in &files {
+            file.read_at(&mut buffer, 0)?;
+        }
+    }
+    Ok((cpu_time("/proc/thread-self".as_ref())? - before).as_secs_f64() / start.elapsed().as_secs_f64() * 100.0)
 }
 
 /// CPU time of the thread that reads the sources.
@@ -58,9 +80,14 @@ fn sampler(pid: u32) -> anyhow::Result<Duration> {
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let task = task?.path();
         if fs::read_to_string(task.join("comm"))?.trim() == "sampler" {
-            let text = fs::read_to_string(task.join("schedstat"))?;
-            return Ok(Duration::from_nanos(text.split(' ').next().unwrap_or_default().parse()?));
+            return cpu_time(&task);
         }
     }
     anyhow::bail!("process {pid} has no sampling thread")
+}
+
+/// CPU time of the thread whose folder in `/proc` this is.
+fn cpu_time(task: &Path) -> anyhow::Result<Duration> {
+    let text = fs::read_to_string(task.join("schedstat"))?;
+    Ok(Duration::from_nanos(text.split(' ').next().unwrap_or_default().parse()?))
 }

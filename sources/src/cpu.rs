@@ -27,6 +27,7 @@ impl SourceConfig for CpuConfig {
             allocation: Allocation::shared(host)?,
             before: None,
             now: Stat::default(),
+            hertz: rustix::param::clock_ticks_per_second() as f64,
         })))
     }
 }
@@ -42,6 +43,8 @@ struct Cpu {
     allocation: Arc<Allocation>,
     before: Option<Stat>,
     now: Stat,
+    /// Ticks a second of the kernel's CPU times.
+    hertz: f64,
 }
 
 impl Source for Cpu {
@@ -51,7 +54,7 @@ impl Source for Cpu {
         let cpu = out.section::<CpuMetrics>();
         // Without a reading before, every delta is against itself: 0.
         let before = self.before.get_or_insert_with(|| self.now.clone());
-        fill(cpu, before, &self.now, secs);
+        fill(cpu, before, &self.now, self.hertz, secs);
         self.allocation.add(|used| used.machine_cpu += cpu.utilization_pct * secs);
         std::mem::swap(before, &mut self.now);
         let created = before.forks;
@@ -67,7 +70,7 @@ impl Source for Cpu {
     }
 }
 
-/// `/proc/loadavg`: read at most every 50 ms while no task is created, so that a process that ends is missed for so
+/// `/proc/loadavg`: read at most every 100 ms while no task is created, so that a process that ends is missed for so
 /// long at most.
 struct Loadavg {
     file: ProcFile,
@@ -92,8 +95,7 @@ impl Loadavg {
     }
 }
 
-fn fill(cpu: &mut CpuMetrics, before: &Stat, now: &Stat, secs: f64) {
-    let hertz = rustix::param::clock_ticks_per_second() as f64;
+fn fill(cpu: &mut CpuMetrics, before: &Stat, now: &Stat, hertz: f64, secs: f64) {
     let used = now.total.since(&before.total);
     let cores = now.cpus.len() as f64;
     let share = |ticks: u64| percent(ticks as f64, used.sum() as f64) / 100.0 * cores;
@@ -303,7 +305,7 @@ mod tests {
                 stat
             };
             let mut cpu = CpuMetrics::default();
-            fill(&mut cpu, &stat(a), &stat(b), 1.0);
+            fill(&mut cpu, &stat(a), &stat(b), 100.0, 1.0);
             prop_assert!((0.0..=2.0).contains(&cpu.utilization_pct));
             prop_assert!(cpu.per_core_pct.iter().all(|share| (0.0..=100.0).contains(share)));
         }

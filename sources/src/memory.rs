@@ -42,7 +42,7 @@ struct Memory {
     faults: Option<Faults>,
 }
 
-/// `pgmajfault` of `/proc/vmstat`, a file that takes long to print: it is read at most every 50 ms.
+/// `pgmajfault` of `/proc/vmstat`, a file that takes long to print: it is read at most every 100 ms.
 struct Faults {
     vmstat: ProcFile,
     before: Option<(u64, Instant)>,

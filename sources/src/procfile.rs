@@ -75,9 +75,9 @@ pub(crate) fn attribute(path: &Path) -> Option<String> {
     Some(text.trim_matches(|c: char| c.is_whitespace() || c == '\0').to_owned()).filter(|text| !text.is_empty())
 }
 
-/// What says little about a shorter time is not read more often, whatever the interval. (A little less than 50 ms, so
+/// What says little about a shorter time is not read more often, whatever the interval. (A little less than 100 ms, so
 /// that a tick of that interval that comes early counts.)
-pub(crate) const FASTEST: Duration = Duration::from_millis(45);
+pub(crate) const FASTEST: Duration = Duration::from_millis(95);
 
 /// How long the first sample waits for what a background thread finds out, so that even a short run has it.
 pub(crate) const FIRST_ANSWER: Duration = Duration::from_millis(20);
