@@ -191,7 +191,7 @@ fn limits_and_what_is_used_of_them() {
         return;
     };
     let groups = [cpu, memory, pids].map(|path| path.join(format!("limits.{}", std::process::id())));
-    groups.iter().for_each(|group| std::fs::create_dir(group).unwrap());
+    groups.iter().for_each(|group| std::fs::create_dir_all(group).unwrap());
     let set = |group: usize, file: &str, value: &str| std::fs::write(groups[group].join(file), value).unwrap();
     // It would get more than it may, also where others are busy.
     set(0, "cpu.shares", "262144");

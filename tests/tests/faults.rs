@@ -7,6 +7,8 @@ use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
 use flaky_test::flaky_test;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use resource_tracker_tests::{command, has, is_root, number, samples, text, tracker};
 
 const JOB: [&str; 4] = ["--", "sh", "-c", "sleep 1; exit 3"];
@@ -62,6 +64,20 @@ fn a_source_that_hangs_for_long_is_named() {
     let said = text(&output.stderr);
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(said.contains("source sleeping has not answered for 2 s"), "{said}");
+}
+
+/// Stopped by `docker pause`, a batch system, or Ctrl-Z: that is no time in which anyone could have answered.
+#[flaky_test]
+fn a_tracker_that_was_stopped_takes_nobody_for_stuck() {
+    let mut tracker = command(env!("CARGO_BIN_EXE_faulty-tracker"));
+    let tracker = tracker.args(["-q", "-i", "0.1", "--enable", "sleeping"]).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = Pid::from_raw(tracker.id() as i32);
+    for (signal, millis) in [(Signal::SIGSTOP, 500), (Signal::SIGCONT, 3000), (Signal::SIGTERM, 500)] {
+        std::thread::sleep(Duration::from_millis(millis));
+        kill(pid, signal).unwrap();
+    }
+    let output = tracker.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
 }
 
 fn run_into(path: &Path, job: &[&str]) -> Output {
