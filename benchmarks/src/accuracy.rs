@@ -47,7 +47,7 @@ fn row(what: &str, interval: Duration, options: &[&str], job: &Command) -> anyho
     let off = |run: &Measured| (run.attributed / run.truth - 1.0) * 100.0;
     let worst = runs.iter().max_by(|a, b| off(a).abs().total_cmp(&off(b).abs())).context("no run")?;
     table::row([
-        [&[what], options].concat().join(", "),
+        options.iter().fold(what.to_owned(), |what, option| format!("{what}, `{option}`")),
         format!("{interval:?}"),
         format!("{:.3}", worst.truth),
         format!("{:.3}", worst.attributed),
