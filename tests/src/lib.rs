@@ -86,6 +86,12 @@ pub fn stop_after(lines: usize, tracker: &mut Command) -> Output {
     Output { stdout, ..child.wait_with_output().expect("the tracker ends") }
 }
 
+/// Does what takes time up to three times, until it says that it came in time: a shared machine can stand still for
+/// seconds. Whatever else is wrong is asserted in it, and fails at once.
+pub fn in_time(mut was_in_time: impl FnMut() -> bool) {
+    assert!((0..3).any(|_| was_in_time()), "too late, three times");
+}
+
 /// Looks again and again until it is so, for twenty seconds at most.
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);

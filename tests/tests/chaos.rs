@@ -6,9 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use flaky_test::flaky_test;
 use resource_tracker_tests::sentinel::{Service, Trouble, wait_for_rows};
-use resource_tracker_tests::{command, samples, tracker};
+use resource_tracker_tests::{command, in_time, samples, tracker};
 
 fn is_long() -> bool {
     std::env::var_os("RESOURCE_TRACKER_LONG_TESTS").is_some()
@@ -69,37 +68,39 @@ fn finished(service: &Service) -> String {
     run
 }
 
-#[flaky_test]
+#[test]
 fn every_row_arrives_once_and_in_order() {
-    let service = Service::start();
-    service.known().lifetime = Duration::from_secs(5);
-    let state = tempfile::tempdir().unwrap();
-    let output = state.path().join("run.jsonl");
-    let secs = if is_long() { 60 } else { 8 };
-    let mut run = streaming(
-        &service,
-        state.path(),
-        &["-i", "50ms", "-o", output.to_str().unwrap(), "--", "sleep", &secs.to_string()],
-    );
-    let mut run = run.env("TRACKER_UPLOAD_INTERVAL", "1").spawn().unwrap();
-    trouble(&service, Instant::now() + Duration::from_secs(secs));
-    assert!(run.wait().unwrap().success());
-    streaming(&service, state.path(), &["upload"]).status().unwrap();
-    let (rows, inline) = service.rows(&finished(&service));
-    assert!(!inline);
-    assert_eq!(first_columns(&rows), stamps(&output));
-    assert!(rows.len() as u64 >= secs * 19, "{} rows in {secs} s", rows.len());
-    let known = service.known();
-    assert_eq!(known.complaints, [""; 0]);
-    let count = |part: &str| known.requests.iter().filter(|request| request.contains(part)).count();
-    println!(
-        "{} rows, {} requests: {} registrations, {} refreshes, {} uploads",
-        rows.len(),
-        known.requests.len(),
-        count("POST /runs") - count("/refresh") - count("/finish"),
-        count("/refresh"),
-        count("PUT")
-    );
+    in_time(|| {
+        let service = Service::start();
+        service.known().lifetime = Duration::from_secs(5);
+        let state = tempfile::tempdir().unwrap();
+        let output = state.path().join("run.jsonl");
+        let secs = if is_long() { 60 } else { 8 };
+        let mut run = streaming(
+            &service,
+            state.path(),
+            &["-i", "50ms", "-o", output.to_str().unwrap(), "--", "sleep", &secs.to_string()],
+        );
+        let mut run = run.env("TRACKER_UPLOAD_INTERVAL", "1").spawn().unwrap();
+        trouble(&service, Instant::now() + Duration::from_secs(secs));
+        assert!(run.wait().unwrap().success());
+        streaming(&service, state.path(), &["upload"]).status().unwrap();
+        let (rows, inline) = service.rows(&finished(&service));
+        assert!(!inline);
+        assert_eq!(first_columns(&rows), stamps(&output));
+        let known = service.known();
+        assert_eq!(known.complaints, [""; 0]);
+        let count = |part: &str| known.requests.iter().filter(|request| request.contains(part)).count();
+        println!(
+            "{} rows, {} requests: {} registrations, {} refreshes, {} uploads",
+            rows.len(),
+            known.requests.len(),
+            count("POST /runs") - count("/refresh") - count("/finish"),
+            count("/refresh"),
+            count("PUT")
+        );
+        rows.len() as u64 >= secs * 19
+    });
 }
 
 #[test]

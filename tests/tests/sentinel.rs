@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use flaky_test::flaky_test;
 use resource_tracker_tests::sentinel::{BUCKET, Service, TOKEN, Trouble, gunzip, wait_for_rows};
-use resource_tracker_tests::{command, has, is_root, samples, stop_after, tracker};
+use resource_tracker_tests::{command, has, in_time, is_root, samples, stop_after, tracker};
 use serde_json::{Value as Json, json};
 
 /// A tracker that streams to the service, with its state in this directory.
@@ -63,7 +63,7 @@ fn t_str_01_without_a_token_nothing_is_connected_to() {
     assert!(calls.is_empty(), "{calls:?}");
 }
 
-#[flaky_test]
+#[test]
 fn t_eor_02_03_a_short_run_is_registered_and_goes_inline() {
     let service = Service::start();
     let arguments = [
@@ -232,7 +232,7 @@ fn t_cld_01_without_a_cloud_its_fields_are_null_and_nothing_is_waited_for() {
     assert!(status.success() && start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
 }
 
-#[flaky_test]
+#[test]
 fn a_suppressed_field_of_the_host_appears_nowhere() {
     let service = Service::start();
     let state = tempfile::tempdir().unwrap();
@@ -333,41 +333,45 @@ fn a_run_that_was_killed_is_completed() {
     assert_eq!((&finish["run_status"], &finish["exit_code"]), (&"failed".into(), &Json::Null));
 }
 
-#[flaky_test]
+#[test]
 fn the_token_and_the_keys_are_nowhere() {
-    let service = Service::start();
-    service.trouble(&[("PUT", Trouble::Status(500, None))]);
-    let state = tempfile::tempdir().unwrap();
-    let mut command = streaming(
-        &service,
-        state.path(),
-        &["-i", "50ms", "--set", "sinks.sentinel-s3.finish_timeout_secs=1", "--", "sleep", "2.2"],
-    );
-    let output = command.env("TRACKER_UPLOAD_INTERVAL", "1").output().unwrap();
-    let mut texts = vec![text(&output.stderr), text(&output.stdout)];
-    let mut folders = vec![state.path().to_owned()];
-    let mut files = 0;
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap().flatten() {
-            use std::os::unix::fs::PermissionsExt;
-            let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
-            if entry.path().is_dir() {
-                folders.push(entry.path());
-                assert!(mode == 0o700 || !entry.path().to_string_lossy().contains("spool"), "{mode:o}");
-            } else {
-                assert_eq!(mode, 0o600, "{}", entry.path().display());
-                texts.push(text(&std::fs::read(entry.path()).unwrap()));
-                files += 1;
+    in_time(|| {
+        let service = Service::start();
+        service.trouble(&[("PUT", Trouble::Status(500, None))]);
+        let state = tempfile::tempdir().unwrap();
+        let mut command = streaming(
+            &service,
+            state.path(),
+            &["-i", "50ms", "--set", "sinks.sentinel-s3.finish_timeout_secs=1", "--", "sleep", "2.2"],
+        );
+        let output = command.env("TRACKER_UPLOAD_INTERVAL", "1").output().unwrap();
+        let mut texts = vec![text(&output.stderr), text(&output.stdout)];
+        let mut folders = vec![state.path().to_owned()];
+        let mut files = 0;
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap().flatten() {
+                use std::os::unix::fs::PermissionsExt;
+                let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+                if entry.path().is_dir() {
+                    folders.push(entry.path());
+                    assert!(mode == 0o700 || !entry.path().to_string_lossy().contains("spool"), "{mode:o}");
+                } else {
+                    assert_eq!(mode, 0o600, "{}", entry.path().display());
+                    texts.push(text(&std::fs::read(entry.path()).unwrap()));
+                    files += 1;
+                }
             }
         }
-    }
-    assert!(files >= 3, "there is something in the spool");
-    for arguments in [&["config", "show"][..], &["components"]] {
-        texts.push(text(&streaming(&service, state.path(), arguments).output().unwrap().stdout));
-    }
-    for secret in [TOKEN, "secret/key+", "secret%2Fkey", "session//token", "session%2F%2Ftoken", "X-Amz-Signature"] {
-        assert!(texts.iter().all(|text| !text.contains(secret)), "{secret}");
-    }
+        for arguments in [&["config", "show"][..], &["components"]] {
+            texts.push(text(&streaming(&service, state.path(), arguments).output().unwrap().stdout));
+        }
+        for secret in [TOKEN, "secret/key+", "secret%2Fkey", "session//token", "session%2F%2Ftoken", "X-Amz-Signature"]
+        {
+            assert!(texts.iter().all(|text| !text.contains(secret)), "{secret}");
+        }
+        // There is something in the spool.
+        files >= 3
+    });
 }
 
 #[flaky_test]
@@ -497,7 +501,7 @@ fn what_the_surroundings_tell_is_sent_unless_it_is_turned_off() {
     assert!(facts.get("executor").is_none() && facts.get("language").is_none() && facts["team"] == "t", "{facts}");
 }
 
-#[flaky_test]
+#[test]
 fn the_proxy_of_the_environment_is_for_the_service_and_not_for_metadata() {
     let service = Service::start();
     let state = tempfile::tempdir().unwrap();
