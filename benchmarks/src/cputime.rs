@@ -1,19 +1,31 @@
 //! CPU time of a program that runs.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
 
-/// Of all threads that it has: `/proc/PID/task/*/schedstat`, in nanoseconds.
+/// Of all threads that it has: `/proc/PID/task/*/schedstat`.
 pub(crate) fn of(pid: u32) -> anyhow::Result<Duration> {
-    let mut sum = 0;
+    let mut sum = Duration::ZERO;
     for task in fs::read_dir(format!("/proc/{pid}/task")).with_context(|| format!("process {pid} is gone"))? {
         // A thread can end in between.
         let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else { continue };
-        sum += text.split(' ').next().unwrap_or_default().parse::<u64>().context("schedstat")?;
+        sum += on_cpu(&text)?;
     }
-    Ok(Duration::from_nanos(sum))
+    Ok(sum)
+}
+
+/// Of the thread whose folder in `/proc` this is.
+pub(crate) fn of_thread(task: &Path) -> anyhow::Result<Duration> {
+    on_cpu(&fs::read_to_string(task.join("schedstat"))?)
+}
+
+/// The first number of `schedstat`, in nanoseconds.
+fn on_cpu(schedstat: &str) -> anyhow::Result<Duration> {
+    let nanos = schedstat.split(' ').next().unwrap_or_default().parse().context("schedstat")?;
+    Ok(Duration::from_nanos(nanos))
 }
 
 /// The process and those that it has started, and so on.

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use anyhow::Context;
 use serde_json::Value;
 
 use crate::launch::{Running, part, tracker};
-use crate::{jobs, table};
+use crate::{cputime, jobs, table};
 
 const BUSY: Duration = Duration::from_secs(60);
 const IDLE_SECS: u32 = 30;
@@ -65,14 +64,15 @@ fn bare_loop() -> anyhow::Result<f64> {
     let open = |name: &str| fs::File::open(format!("/proc/{name}"));
     let files = [open("stat")?, open("meminfo")?, open("net/dev")?, open("diskstats")?];
     let mut buffer = vec![0; 1 << 16];
-    let (before, start) = (cpu_time("/proc/thread-self".as_ref())?, Instant::now());
+    let used = || cputime::of_thread("/proc/thread-self".as_ref());
+    let (before, start) = (used()?, Instant::now());
     while start.elapsed() < Duration::from_secs(IDLE_SECS.into()) {
         std::thread::sleep(INTERVAL);
         for file in &files {
             file.read_at(&mut buffer, 0)?;
         }
     }
-    Ok((cpu_time("/proc/thread-self".as_ref())? - before).as_secs_f64() / start.elapsed().as_secs_f64() * 100.0)
+    Ok((used()? - before).as_secs_f64() / start.elapsed().as_secs_f64() * 100.0)
 }
 
 /// CPU time of the thread that reads the sources.
@@ -80,14 +80,8 @@ fn sampler(pid: u32) -> anyhow::Result<Duration> {
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let task = task?.path();
         if fs::read_to_string(task.join("comm"))?.trim() == "sampler" {
-            return cpu_time(&task);
+            return cputime::of_thread(&task);
         }
     }
     anyhow::bail!("process {pid} has no sampling thread")
-}
-
-/// CPU time of the thread whose folder in `/proc` this is.
-fn cpu_time(task: &Path) -> anyhow::Result<Duration> {
-    let text = fs::read_to_string(task.join("schedstat"))?;
-    Ok(Duration::from_nanos(text.split(' ').next().unwrap_or_default().parse()?))
 }
