@@ -1,5 +1,7 @@
 //! A sink: says at the end how much the command used in total.
 
+use std::io::Write;
+
 use resource_tracker_core::{Outcome, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,7 +41,8 @@ impl Sink for Total {
     }
 
     fn finish(&mut self, _: &Outcome) -> anyhow::Result<()> {
-        eprintln!("the command used {:.2} s of CPU time", self.cpu_secs);
-        Ok(())
+        // In one write: `eprintln!` makes several, and what other threads and processes say gets in between.
+        let line = format!("the command used {:.2} s of CPU time\n", self.cpu_secs);
+        Ok(std::io::stderr().lock().write_all(line.as_bytes())?)
     }
 }
