@@ -1,5 +1,7 @@
 //! What the tests of the whole binary share.
 
+pub mod gpu;
+pub mod plugin;
 pub mod sentinel;
 
 use std::io::{BufRead, BufReader, Read};

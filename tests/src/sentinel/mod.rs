@@ -1,6 +1,7 @@
 //! A stand-in for the Sentinel service, strict about the contract, with a real S3 server behind it. It can misbehave.
 
 mod api;
+mod run;
 mod store;
 
 use std::collections::{BTreeMap, HashMap};
@@ -19,6 +20,8 @@ use serde_json::Value as Json;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::{self, pki_types::PrivateKeyDer};
+
+pub use run::{run, stamps, streaming, upload, waiting};
 
 pub const TOKEN: &str = "sentinel-test-token-4711";
 pub const BUCKET: &str = "sentinel-bucket";

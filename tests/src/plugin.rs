@@ -1,0 +1,42 @@
+//! Runs with a plugin.
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use crate::{command, shared_library, tracker};
+
+/// A run around a short command, with the samples on standard output.
+pub fn run(plugin: &Path, arguments: &[&str]) -> Output {
+    let mut tracker = command(tracker());
+    tracker.arg("--plugin").arg(plugin).args(["-i", "0.1", "--output=/dev/stdout"]).args(arguments);
+    tracker.output().unwrap()
+}
+
+/// The stand-in, described and behaving as said.
+pub fn fake(kind: &str, arguments: &[&str]) -> Output {
+    let mut tracker = command(tracker());
+    tracker.env("FAKE_PLUGIN", kind).arg("--plugin").arg(shared_library("fake-plugin"));
+    tracker.args(["-i", "0.1", "--output=/dev/stdout"]).args(arguments).output().unwrap()
+}
+
+/// A job that ends after a second.
+pub const SLEEP: [&str; 3] = ["--", "sleep", "1"];
+
+/// The source of the stand-in, behaving as said, around a job that exits with 7.
+pub fn behaving(behaviour: &str, more: &[&str]) -> Output {
+    let set = format!("--set=sources.fake.behaviour={behaviour}");
+    fake("", &[&["--enable=fake", &set], more, &["--", "sh", "-c", "sleep 1; exit 7"]].concat())
+}
+
+/// Makes a sysfs with one adapter of InfiniBand, and tells the plugin of it.
+pub fn adapters(root: &Path) -> String {
+    let port = root.join("class/infiniband/mlx5_0/ports/1");
+    fs::create_dir_all(port.join("counters")).unwrap();
+    for (name, text) in
+        [("state", "4: ACTIVE\n"), ("rate", "100 Gb/sec (4X EDR)\n"), ("counters/port_rcv_data", "250\n")]
+    {
+        fs::write(port.join(name), text).unwrap();
+    }
+    format!("--set=sources.infiniband.root={}", root.display())
+}
