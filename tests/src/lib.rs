@@ -2,6 +2,7 @@
 
 pub mod gpu;
 pub mod plugin;
+mod recording;
 pub mod sentinel;
 
 use std::io::{BufRead, BufReader, Read};
@@ -12,10 +13,17 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
 
+pub use recording::Recording;
+
 /// The real binary, built if need be, in the profile of the tests.
 pub fn tracker() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| build(&profile_directory(), "resource-tracker"))
+}
+
+/// The program with jobs whose use of the machine is known. It was built with the tests.
+pub fn job() -> PathBuf {
+    profile_directory().join("job")
 }
 
 /// The program of the benchmarks, whose jobs are hard to account for.
@@ -77,13 +85,23 @@ pub fn track<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) 
 
 /// Runs a tracker without a command until it has printed so many lines, then stops it with SIGTERM.
 pub fn stop_after(lines: usize, tracker: &mut Command) -> Output {
+    stop_when(lines, "", tracker)
+}
+
+/// As `stop_after`, of lines that contain the text.
+pub fn stop_when(lines: usize, text: &str, tracker: &mut Command) -> Output {
     let mut child = tracker.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the tracker runs");
     let mut reader = BufReader::new(child.stdout.take().expect("it is a pipe"));
-    let mut stdout = Vec::new();
-    for _ in 0..lines {
-        reader.read_until(b'\n', &mut stdout).expect("a pipe can be read");
+    let mut stdout = String::new();
+    let mut missing = lines;
+    while missing > 0 {
+        let start = stdout.len();
+        let count = reader.read_line(&mut stdout).expect("a pipe can be read");
+        assert!(count > 0, "it ended before {missing} more lines with {text:?}: {stdout}");
+        missing -= usize::from(stdout[start..].contains(text));
     }
     let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id() as i32), nix::sys::signal::Signal::SIGTERM);
+    let mut stdout = stdout.into_bytes();
     reader.read_to_end(&mut stdout).expect("a pipe can be read");
     Output { stdout, ..child.wait_with_output().expect("the tracker ends") }
 }
@@ -94,9 +112,22 @@ pub fn in_time(mut was_in_time: impl FnMut() -> bool) {
     assert!((0..3).any(|_| was_in_time()), "too late, three times");
 }
 
+/// Whether the samples came at their times: of fifty one at most is late by more than half an interval.
+pub fn are_on_time(samples: &[Json], interval: f64) -> bool {
+    let times: Vec<f64> = samples.iter().map(|sample| number(sample, "/timestamp_ms") / 1000.0).collect();
+    // The last sample is taken when the command ends.
+    let late = times[..times.len() - 1].windows(2).filter(|pair| pair[1] - pair[0] > interval * 1.5).count();
+    late <= times.len() / 50
+}
+
 /// Looks again and again until it is so, for twenty seconds at most.
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+pub fn wait_until(what: &str, is_so: impl FnMut() -> bool) {
+    wait_for(Duration::from_secs(20), what, is_so);
+}
+
+/// As `wait_until`, for what takes so long at most.
+pub fn wait_for(time: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + time;
     while !is_so() {
         assert!(Instant::now() < deadline, "{what} does not come");
         std::thread::sleep(Duration::from_millis(10));

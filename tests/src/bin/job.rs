@@ -18,6 +18,7 @@ fn main() -> anyhow::Result<()> {
         "send" => send(&arguments[1], number(2)?)?,
         "receive" => receive(&arguments[1])?,
         "storm" => storm(number(1)?)?,
+        "until" => until(&arguments[1], number(2)? as usize, &arguments[3])?,
         "dead-fuse" => dead_fuse(&arguments[1])?,
         other => anyhow::bail!("no job is called {other}"),
     }
@@ -34,6 +35,20 @@ fn burn(threads: u64, time: Duration) {
     });
     let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     println!("{} {}", cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9, start.elapsed().as_secs_f64());
+}
+
+/// Waits until so many lines of a file contain the text, for two minutes at most.
+fn until(path: &str, count: usize, text: &str) -> anyhow::Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    loop {
+        let content = String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
+        let whole = content.split_inclusive('\n').filter(|line| line.ends_with('\n') && line.contains(text));
+        if whole.count() >= count {
+            return Ok(());
+        }
+        anyhow::ensure!(Instant::now() < deadline, "{path} never had {count} lines with {text:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Holds `mib` MiB of memory.

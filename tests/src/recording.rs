@@ -1,0 +1,98 @@
+//! A run whose job lasts until what is meant has happened.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output};
+
+use serde_json::Value as Json;
+use tempfile::TempDir;
+
+use crate::{job, samples, wait_until};
+
+/// A folder with what a run writes, which its job and the test can look at while it goes on.
+pub struct Recording {
+    folder: TempDir,
+}
+
+impl Recording {
+    #[expect(clippy::new_without_default, reason = "it makes a folder")]
+    pub fn new() -> Self {
+        Self { folder: tempfile::tempdir().expect("there is room") }
+    }
+
+    /// Where the samples belong: `-o` of the run.
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("run.jsonl")
+    }
+
+    /// Standard output of the run.
+    pub fn stdout(&self) -> PathBuf {
+        self.folder.path().join("stdout")
+    }
+
+    /// Standard error of the run.
+    pub fn stderr(&self) -> PathBuf {
+        self.folder.path().join("stderr")
+    }
+
+    /// Shell for a job that lasts until so many samples of the file contain the text.
+    pub fn until(&self, count: usize, text: &str) -> String {
+        self.until_in(self.path(), count, text)
+    }
+
+    /// The same, of the lines of another file.
+    pub fn until_in(&self, path: PathBuf, count: usize, text: &str) -> String {
+        format!("'{}' until '{}' {count} '{text}'", job().display(), path.display())
+    }
+
+    /// Shell for a job that lasts until a line on standard error contains the text.
+    pub fn until_said(&self, text: &str) -> String {
+        self.until_in(self.stderr(), 1, text)
+    }
+
+    /// Shell for a job that lasts until the test says `go_on`.
+    pub fn until_told(&self) -> String {
+        self.until_in(self.folder.path().join("told"), 1, "")
+    }
+
+    pub fn go_on(&self) {
+        fs::write(self.folder.path().join("told"), "\n").expect("there is room");
+    }
+
+    /// Starts a run with its standard output and error in the files.
+    pub fn start(&self, command: &mut Command) -> Child {
+        let file = |path: PathBuf| File::options().create(true).append(true).open(path).expect("there is room");
+        command.stdout(file(self.stdout())).stderr(file(self.stderr())).spawn().expect("it runs")
+    }
+
+    /// Waits for the end of a run, and gives what it wrote.
+    pub fn end(&self, mut child: Child) -> Output {
+        let status = child.wait().expect("it is a child");
+        let read = |path: PathBuf| fs::read(path).expect("it is there");
+        Output { status, stdout: read(self.stdout()), stderr: read(self.stderr()) }
+    }
+
+    /// A run from its start to its end.
+    pub fn run(&self, command: &mut Command) -> Output {
+        self.end(self.start(command))
+    }
+
+    /// Waits until it is so, then lets the job go on to its end. Fails if the run has ended before.
+    pub fn run_until(&self, command: &mut Command, what: &str, mut is_so: impl FnMut() -> bool) -> Output {
+        let mut child = self.start(command);
+        wait_until(what, || {
+            let ended = child.try_wait().expect("it is a child");
+            assert!(ended.is_none(), "{what}: {ended:?} {}", fs::read_to_string(self.stderr()).unwrap_or_default());
+            is_so()
+        });
+        self.go_on();
+        self.end(child)
+    }
+
+    /// The whole samples of the file.
+    pub fn samples(&self) -> Vec<Json> {
+        let text = fs::read(self.path()).unwrap_or_default();
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        samples(&text[..whole])
+    }
+}
