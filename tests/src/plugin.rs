@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
-use crate::{command, shared_library, tracker};
+use crate::{Recording, command, shared_library, tracker};
 
 /// A run around a short command, with the samples on standard output.
 pub fn run(plugin: &Path, arguments: &[&str]) -> Output {
@@ -13,20 +13,21 @@ pub fn run(plugin: &Path, arguments: &[&str]) -> Output {
     tracker.output().unwrap()
 }
 
-/// The stand-in, described and behaving as said.
-pub fn fake(kind: &str, arguments: &[&str]) -> Output {
+/// A tracker with the stand-in, which describes itself as said.
+pub fn fake(kind: &str, arguments: &[&str]) -> Command {
     let mut tracker = command(tracker());
-    tracker.env("FAKE_PLUGIN", kind).arg("--plugin").arg(shared_library("fake-plugin"));
-    tracker.args(["-i", "0.1", "--output=/dev/stdout"]).args(arguments).output().unwrap()
+    tracker.env("FAKE_PLUGIN", kind).arg("--plugin").arg(shared_library("fake-plugin")).args(arguments);
+    tracker
 }
 
 /// A job that ends after a second.
 pub const SLEEP: [&str; 3] = ["--", "sleep", "1"];
 
-/// The source of the stand-in, behaving as said, around a job that exits with 7.
-pub fn behaving(behaviour: &str, more: &[&str]) -> Output {
+/// Runs the source of the stand-in, behaving as said, at twenty samples a second, around a script.
+pub fn behaving(recording: &Recording, behaviour: &str, more: &[&str], script: &str) -> Output {
     let set = format!("--set=sources.fake.behaviour={behaviour}");
-    fake("", &[&["--enable=fake", &set], more, &["--", "sh", "-c", "sleep 1; exit 7"]].concat())
+    let mut tracker = fake("", &["--enable=fake", &set, "-i", "50ms", "-o"]);
+    recording.run(tracker.arg(recording.path()).args(more).args(["--", "sh", "-c", script]))
 }
 
 /// Makes a sysfs with one adapter of InfiniBand, and tells the plugin of it.

@@ -4,9 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use flaky_test::flaky_test;
 use resource_tracker_tests::plugin::{SLEEP, adapters, fake, run};
-use resource_tracker_tests::{command, number, samples, shared_library, text, tracker};
+use resource_tracker_tests::{Recording, command, number, samples, shared_library, text, tracker};
 use serde_json::{Value as Json, json};
 
 #[test]
@@ -55,13 +54,14 @@ fn what_is_wrong_with_its_configuration_is_said_before_the_command_starts() {
         assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{message}");
         assert!(message.contains(said) && message.lines().count() == 1, "{message}");
     }
-    let output = fake("", &["--set=sources.fake.level=high", "--set=sources.fake.enabled=true", "--", "echo"]);
+    let output =
+        fake("", &["--set=sources.fake.level=high", "--set=sources.fake.enabled=true", "--", "echo"]).output().unwrap();
     assert!(
         text(&output.stderr).contains("sources.fake.level = \"high\": must be a whole number"),
         "{}",
         text(&output.stderr)
     );
-    let output = fake("", &["--set=sinks.fake-file.behaviour=refused", "--", "echo"]);
+    let output = fake("", &["--set=sinks.fake-file.behaviour=refused", "--", "echo"]).output().unwrap();
     assert!(text(&output.stderr).contains("behaviour must be something else"), "{}", text(&output.stderr));
     // The check tells the same.
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -141,7 +141,7 @@ fn a_description_that_cannot_be_is_an_error() {
         ("bad-json", "has as its sections what is no JSON"),
         ("taken", "its component cpu has the name of one of resource-tracker"),
     ] {
-        let output = fake(kind, &["--", "echo", "started"]);
+        let output = fake(kind, &["--", "echo", "started"]).output().unwrap();
         let message = text(&output.stderr);
         assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{kind}: {message}");
         assert!(message.contains("libfake_plugin.so: ") && message.contains(said), "{message}");
@@ -155,40 +155,36 @@ fn a_description_that_cannot_be_is_an_error() {
     assert!(text(&twice.stderr).contains("its component fake has the name of one of"), "{}", text(&twice.stderr));
 }
 
-#[flaky_test]
+#[test]
 fn older_and_newer_minor_versions_work() {
     for kind in ["1.0", "", "1.2"] {
-        let folder = tempfile::tempdir().unwrap();
-        let path = format!("--set=sinks.fake-file.path={}", folder.path().join("calls").display());
-        let output = fake(kind, &[&["--enable=fake", &path], &SLEEP[..]].concat());
+        let recording = Recording::new();
+        let path = format!("--set=sinks.fake-file.path={}", recording.path().with_file_name("calls").display());
+        let mut tracker = fake(kind, &["--enable=fake", &path, "-i", "0.1", "-o"]);
+        // One process, in whose place comes the one that waits.
+        let script = format!("exec {}", recording.until(4, "\"fake\":{\"tick\""));
+        let output = recording.run(tracker.arg(recording.path()).args(["--", "sh", "-c", &script]));
         assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""), "{kind}");
-        let all = samples(&output.stdout);
-        let calls = fs::read_to_string(folder.path().join("calls")).unwrap();
+        let all = recording.samples();
+        let calls = fs::read_to_string(recording.path().with_file_name("calls")).unwrap();
         assert_eq!(calls.lines().count(), all.len() + 2, "{kind}: start, the samples, finish");
+        let told: Vec<&Json> = all.iter().filter_map(|sample| sample.get("fake")).collect();
         // The last ones can be of a command that has just ended.
-        let last = &all[all.len() - 4]["fake"];
+        let last = told[3];
         assert!(number(last, "/tick") >= 3.0 && number(last, "/pids") == 1.0, "{last}");
         assert_eq!(number(last, "/interval_ms"), 100.0);
     }
 }
 
-#[flaky_test]
-fn what_a_plugin_of_rust_logs_is_said_with_its_name() {
-    for isolate in ["--set=plugins.isolate=false", "--set=plugins.isolate=true"] {
-        let set = [isolate, "--enable=fields", "--set=sources.fields.says=true", "--", "sleep", "0.5"];
-        let output = run(&shared_library("fake-fields"), &set);
-        assert_eq!(text(&output.stderr), "resource-tracker: warning: source fields: this is the second reading\n");
-    }
-}
-
-#[flaky_test]
+#[test]
 fn a_sink_of_a_plugin_gets_the_whole_run() {
     for isolate in ["false", "true"] {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("calls");
         let isolate = format!("--set=plugins.isolate={isolate}");
         let path = format!("--set=sinks.fake-file.path={}", file.display());
-        let output = fake("", &[&isolate, &path, "-n", "job", "--", "sh", "-c", "sleep 0.5; exit 3"]);
+        let options = [&isolate, &path, "-n", "job", "-i", "0.1", "--output=/dev/stdout"];
+        let output = fake("", &options).args(["--", "sh", "-c", "sleep 0.5; exit 3"]).output().unwrap();
         assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(3), ""));
         let calls = fs::read_to_string(&file).unwrap();
         let lines: Vec<(&str, Json)> = calls
@@ -205,13 +201,13 @@ fn a_sink_of_a_plugin_gets_the_whole_run() {
         assert_eq!(taken.len(), printed.len());
         assert!(taken.iter().zip(&printed).all(|(a, b)| *a == b), "both sinks got the same");
     }
-    let set =
-        ["--set=sinks.fake-file.path=/tmp", "--set=sinks.fake-file.behaviour=abort", "--set=plugins.isolate=true"];
-    let folder = tempfile::tempdir().unwrap();
-    let path = format!("--set=sinks.fake-file.path={}", folder.path().join("x").display());
-    let output = fake("", &[&set[1..], &[path.as_str(), "--", "sh", "-c", "sleep 0.5; exit 3"]].concat());
+    let recording = Recording::new();
+    let path = format!("--set=sinks.fake-file.path={}", recording.path().with_file_name("calls").display());
+    let set = ["--set=sinks.fake-file.behaviour=abort", "--set=plugins.isolate=true", &path, "-i", "0.1", "-o"];
+    let script = format!("{}; {}; exit 3", recording.until_said("sink fake-file: "), recording.until(5, ""));
+    let output = recording.run(fake("", &set).arg(recording.path()).args(["--", "sh", "-c", &script]));
     assert_eq!(output.status.code(), Some(3));
-    assert!(text(&output.stderr).contains("sink fake-file: ") && samples(&output.stdout).len() >= 5);
+    assert!(text(&output.stderr).contains("sink fake-file: ") && recording.samples().len() >= 5);
 }
 
 /// The same crate, linked into a tracker of its own and loaded by this one.

@@ -3,12 +3,14 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use flaky_test::flaky_test;
-use resource_tracker_tests::plugin::{behaving, fake, run};
-use resource_tracker_tests::{command, in_time, number, samples, shared_library, text, tracker, wait_until};
+use resource_tracker_tests::plugin::{behaving, fake};
+use resource_tracker_tests::{
+    Recording, are_on_time, command, in_time, number, shared_library, text, tracker, wait_until,
+};
+use serde_json::Value as Json;
 
 /// The first six leave the run whole, with one message.
-#[flaky_test]
+#[test]
 fn a_source_that_misbehaves_harms_only_its_own_section() {
     for (behaviour, said) in [
         ("garbage", "what it wrote is not usable: key must be a string"),
@@ -19,55 +21,94 @@ fn a_source_that_misbehaves_harms_only_its_own_section() {
         ("silent-error", "it returned -77 without a reason"),
         ("no-open", "the port is taken"),
     ] {
-        let output = behaving(behaviour, &[]);
+        let recording = Recording::new();
+        let script = format!("{}; {}; exit 7", recording.until_said("source fake: "), recording.until(8, ""));
+        let output = behaving(&recording, behaviour, &[], &script);
         let message = text(&output.stderr);
         assert_eq!((output.status.code(), message.lines().count()), (Some(7), 1), "{behaviour}: {message}");
         assert!(message.contains("source fake: ") && message.contains(said), "{behaviour}: {message}");
-        let all = samples(&output.stdout);
+        let all = recording.samples();
         assert!(all.len() >= 8 && all.iter().all(|sample| sample["cpu"]["utime_secs"].is_number()), "{behaviour}");
     }
-    let output = behaving("absent", &[]);
-    assert_eq!(text(&output.stderr), "");
-    let output = behaving("says", &[]);
-    assert_eq!(text(&output.stderr), "resource-tracker: warning: source fake: configured as says with a second line\n");
-}
-
-#[flaky_test]
-fn a_source_that_hangs_is_left_out() {
-    let set = ["--enable=fake", "--set=sources.fake.behaviour=hang", "--", "sh", "-c", "sleep 3.5; exit 7"];
-    for isolate in ["false", "true"] {
-        let isolate = format!("--set=plugins.isolate={isolate}");
-        let start = Instant::now();
-        let output = fake("", &[&[isolate.as_str()], &set[..]].concat());
-        assert!(start.elapsed().as_secs_f64() < 8.0);
-        let message = text(&output.stderr);
-        assert_eq!((output.status.code(), message.lines().count()), (Some(7), 1), "{message}");
-        assert!(message.contains("source fake has not answered for 2 s"), "{message}");
-        let all = samples(&output.stdout);
-        assert!(all.len() >= 34, "{}", all.len());
-        assert!(all[all.len() - 1].get("fake").is_none());
+    for (behaviour, said) in
+        [("absent", ""), ("says", "resource-tracker: warning: source fake: configured as says with a second line\n")]
+    {
+        let recording = Recording::new();
+        let script = match said {
+            "" => recording.until(8, ""),
+            _ => recording.until_said("source fake: "),
+        };
+        let output = behaving(&recording, behaviour, &[], &script);
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), said));
     }
 }
 
-#[flaky_test]
-fn a_panic_of_rust_stays_in_the_plugin() {
-    let set = ["--enable=fields", "--set=sources.fields.panics=true", "--", "sh", "-c", "sleep 2; exit 7"];
-    let output = run(&shared_library("fake-fields"), &set);
+#[test]
+fn a_source_that_hangs_is_left_out() {
+    std::thread::scope(|scope| {
+        for isolate in ["--set=plugins.isolate=false", "--set=plugins.isolate=true"] {
+            scope.spawn(move || in_time(|| one_that_hangs_is_left_out(isolate)));
+        }
+    });
+}
+
+fn one_that_hangs_is_left_out(isolate: &str) -> bool {
+    let recording = Recording::new();
+    let mut tracker = fake("", &["--enable=fake", "--set=sources.fake.behaviour=hang", isolate, "-i", "0.1", "-o"]);
+    let said = recording.until_said("source fake has not answered for 2 s");
+    let script = format!("{said}; {}; exit 7", recording.until(34, ""));
+    let start = Instant::now();
+    let output = recording.run(tracker.arg(recording.path()).args(["--", "sh", "-c", &script]));
+    let took = start.elapsed();
     let message = text(&output.stderr);
     assert_eq!((output.status.code(), message.lines().count()), (Some(7), 1), "{message}");
-    assert!(message.contains("source fields: ") && message.contains("it panicked: the third reading"), "{message}");
-    assert!(samples(&output.stdout).len() >= 19);
+    assert!(message.contains("source fake has not answered for 2 s"), "{message}");
+    let all = recording.samples();
+    assert!(all[all.len() - 1].get("fake").is_none());
+    took < Duration::from_secs(8) && are_on_time(&all, 0.1)
+}
+
+fn fields(recording: &Recording, arguments: &[&str], script: &str) -> std::process::Output {
+    let mut tracker = command(tracker());
+    tracker.arg("--plugin").arg(shared_library("fake-fields")).args(["--enable=fields", "-i", "0.1", "-o"]);
+    recording.run(tracker.arg(recording.path()).args(arguments).args(["--", "sh", "-c", script]))
+}
+
+#[test]
+fn a_panic_of_rust_stays_in_the_plugin() {
+    in_time(|| {
+        let recording = Recording::new();
+        let script = format!("{}; {}; exit 7", recording.until_said("it panicked"), recording.until(19, ""));
+        let output = fields(&recording, &["--set=sources.fields.panics=true"], &script);
+        let message = text(&output.stderr);
+        assert_eq!((output.status.code(), message.lines().count()), (Some(7), 1), "{message}");
+        assert!(message.contains("source fields: ") && message.contains("it panicked: the third reading"), "{message}");
+        are_on_time(&recording.samples(), 0.1)
+    });
+}
+
+#[test]
+fn what_a_plugin_of_rust_logs_is_said_with_its_name() {
+    for isolate in ["--set=plugins.isolate=false", "--set=plugins.isolate=true"] {
+        let recording = Recording::new();
+        let script = format!("{}; {}", recording.until_said("the second reading"), recording.until(4, ""));
+        let output = fields(&recording, &[isolate, "--set=sources.fields.says=true"], &script);
+        assert_eq!(text(&output.stderr), "resource-tracker: warning: source fields: this is the second reading\n");
+    }
 }
 
 /// In one process neither can be survived; in a process of its own both are.
-#[flaky_test]
+#[test]
 fn a_crash_is_survived_in_isolation() {
     for (behaviour, signal) in [("abort", 6), ("null", 11)] {
-        let output = behaving(behaviour, &["--set=plugins.isolate=true"]);
+        let recording = Recording::new();
+        let said = recording.until_said(&format!("its process was ended by signal {signal}"));
+        let script = format!("{said}; {}; exit 7", recording.until(8, ""));
+        let output = behaving(&recording, behaviour, &["--set=plugins.isolate=true"], &script);
         let message = text(&output.stderr);
         assert_eq!((output.status.code(), message.lines().count()), (Some(7), 1), "{behaviour}: {message}");
         assert!(message.contains(&format!("its process was ended by signal {signal}")), "{message}");
-        let all = samples(&output.stdout);
+        let all = recording.samples();
         assert!(all.len() >= 8, "{behaviour}");
         assert!(all.iter().any(|sample| sample.get("fake").is_some()), "it worked until then");
         // The processes of the plugin are none of the job's.
@@ -75,16 +116,31 @@ fn a_crash_is_survived_in_isolation() {
     }
 }
 
-#[flaky_test]
+/// It works for three readings, crashes, and is begun anew after 1 s, then after 2 s, never sooner.
+#[test]
 fn in_isolation_it_is_restarted() {
-    let set = ["--enable=fake", "--set=sources.fake.behaviour=abort", "--set=plugins.isolate=true"];
-    let output = fake("", &[&set[..], &["--", "sh", "-c", "sleep 7; exit 7"]].concat());
-    assert_eq!(output.status.code(), Some(7));
-    let all = samples(&output.stdout);
-    let readings: Vec<u64> = all.iter().filter_map(|sample| sample["fake"]["tick"].as_u64()).collect();
-    // It works for three readings, crashes, and is begun anew after 1, 2 and 4 s, of which the last is too late.
-    let lives = 1 + readings.windows(2).filter(|pair| pair[1] > pair[0] + 5).count();
-    assert_eq!(lives, 3, "{readings:?}");
+    in_time(|| {
+        let recording = Recording::new();
+        let mut tracker = fake("", &["--enable=fake", "--set=sources.fake.behaviour=abort", "-i", "0.1", "-o"]);
+        tracker.arg(recording.path()).arg("--set=plugins.isolate=true");
+        let script = format!("{}; exit 7", recording.until_told());
+        tracker.args(["--", "sh", "-c", &script]);
+        let output = recording.run_until(&mut tracker, "its third life", || pauses(&recording.samples()).len() >= 2);
+        assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
+        let pauses = pauses(&recording.samples());
+        // A sample tells of the reading at the tick before it.
+        assert!(pauses[0] >= 0.9 && pauses[1] >= 1.9, "{pauses:?}");
+        pauses[0] < 2.0 && pauses[1] < 3.5
+    });
+}
+
+/// The seconds without a reading between two lives.
+fn pauses(samples: &[Json]) -> Vec<f64> {
+    let told = samples.iter().filter(|sample| sample["fake"]["tick"].is_u64());
+    let told: Vec<(u64, f64)> =
+        told.map(|one| (one["fake"]["tick"].as_u64().unwrap(), number(one, "/timestamp_ms") / 1e3)).collect();
+    let apart = told.windows(2).filter(|pair| pair[1].0 > pair[0].0 + 5);
+    apart.map(|pair| pair[1].1 - pair[0].1).collect()
 }
 
 /// Also when the tracker has no time to tidy up.
