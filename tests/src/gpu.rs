@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
-use crate::{command, samples, shared_library, text, tracker};
+use crate::{Recording, command, shared_library, text, tracker};
 
 /// A folder with the stand-in for NVML under its real name, and its script.
 pub struct Nvml {
@@ -40,17 +40,48 @@ impl Nvml {
         tracker
     }
 
+    /// Records a run around a script.
+    pub fn record(&self, recording: &Recording, options: &[&str], script: &str) -> Output {
+        let mut tracker = self.tracker();
+        tracker.args(options).arg("-o").arg(recording.path()).args(["--", "sh", "-c", script]);
+        recording.run(&mut tracker)
+    }
+
+    /// Some samples with GPUs, ten a second.
+    pub fn some_samples(&self) -> Vec<Json> {
+        let recording = Recording::new();
+        let output = self.record(&recording, &["-i", "0.1"], &recording.until(3, WITH_GPUS));
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+        with_gpus(&recording)
+    }
+
+    /// That a row of the CSV has these values in these columns: the text is what they look like together.
+    #[track_caller]
+    pub fn assert_row(&self, columns: &[&str], text: &str, job: &str, expected: &[(&str, &str)]) {
+        let recording = Recording::new();
+        let script = format!("{job} {}", recording.until(1, text));
+        self.record(&recording, &[&["-i", "0.2", "--format=csv"], columns].concat(), &script);
+        let csv = fs::read_to_string(recording.path()).unwrap();
+        let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+        let header = lines.next().unwrap();
+        let column = |name: &str| header.iter().position(|column| *column == name).unwrap();
+        let has_all = |row: Vec<&str>| expected.iter().all(|(name, value)| row[column(name)] == *value);
+        assert!(lines.any(has_all), "{expected:?} in\n{csv}");
+    }
+
     pub fn run(&self, arguments: &[&str]) -> Output {
         self.tracker().args(arguments).output().unwrap()
     }
 }
 
-/// The samples that have GPUs: the library takes a while to load.
-pub fn with_gpus(output: &Output) -> Vec<Json> {
-    let stream = if output.stdout.is_empty() { &output.stderr } else { &output.stdout };
-    let all = samples(stream).into_iter();
-    let found: Vec<Json> = all.filter(|sample| !sample["gpu"].as_array().unwrap().is_empty()).collect();
-    assert!(!found.is_empty(), "{}", text(stream));
+/// What a sample with GPUs contains: the library takes a while to load.
+pub const WITH_GPUS: &str = "\"gpu\":[{";
+
+/// The samples that have GPUs.
+pub fn with_gpus(recording: &Recording) -> Vec<Json> {
+    let mut found = recording.samples();
+    found.retain(|sample| !sample["gpu"].as_array().unwrap().is_empty());
+    assert!(!found.is_empty(), "no sample has GPUs");
     found
 }
 
@@ -79,15 +110,4 @@ pub fn amd_machine(root: &Path) -> Vec<String> {
     write("dri/renderD128", "");
     let set = |key: &str, path: PathBuf| format!("--set={key}={}", path.display());
     vec![set("tracker.sysfs", root.to_owned()), set("sources.amd.devices", root.join("dri"))]
-}
-
-/// That a row of the CSV has these values in these columns. (In the first ones the library may still be starting.)
-#[track_caller]
-pub fn assert_row(output: &Output, expected: &[(&str, &str)]) {
-    let csv = text(&output.stderr);
-    let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
-    let header = lines.next().unwrap();
-    let column = |name: &str| header.iter().position(|column| *column == name).unwrap();
-    let has_all = |row: Vec<&str>| expected.iter().all(|(name, value)| row[column(name)] == *value);
-    assert!(lines.any(has_all), "{expected:?} in\n{csv}");
 }

@@ -112,14 +112,6 @@ pub fn in_time(mut was_in_time: impl FnMut() -> bool) {
     assert!((0..3).any(|_| was_in_time()), "too late, three times");
 }
 
-/// Whether the samples came at their times: of fifty one at most is late by more than half an interval.
-pub fn are_on_time(samples: &[Json], interval: f64) -> bool {
-    let times: Vec<f64> = samples.iter().map(|sample| number(sample, "/timestamp_ms") / 1000.0).collect();
-    // The last sample is taken when the command ends.
-    let late = times[..times.len() - 1].windows(2).filter(|pair| pair[1] - pair[0] > interval * 1.5).count();
-    late <= times.len() / 50
-}
-
 /// Looks again and again until it is so, for twenty seconds at most.
 pub fn wait_until(what: &str, is_so: impl FnMut() -> bool) {
     wait_for(Duration::from_secs(20), what, is_so);

@@ -2,12 +2,12 @@
 
 use std::fs::{self, File};
 use std::path::PathBuf;
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
-use crate::{job, samples, wait_until};
+use crate::{job, number, samples, wait_until};
 
 /// A folder with what a run writes, which its job and the test can look at while it goes on.
 pub struct Recording {
@@ -59,10 +59,41 @@ impl Recording {
         fs::write(self.folder.path().join("told"), "\n").expect("there is room");
     }
 
+    /// Shell for the end of a job: notes for how long each thread of the tracker had to wait for a CPU.
+    pub fn note_waits(&self) -> String {
+        format!("cut -d' ' -f2 /proc/$PPID/task/*/schedstat >'{}'", self.waits().display())
+    }
+
+    fn waits(&self) -> PathBuf {
+        self.folder.path().join("waits")
+    }
+
+    /// How long the thread of the tracker that had to wait most did so, in seconds, as the kernel counted it.
+    pub fn waited(&self) -> f64 {
+        let waits = fs::read_to_string(self.waits()).expect("the job notes them");
+        waits.lines().map(|nanos| nanos.parse::<f64>().expect("a number") / 1e9).fold(0.0, f64::max)
+    }
+
+    /// Whether the samples came at their times: of fifty one at most is late by more than half an interval, beside those
+    /// for which others had the CPUs.
+    pub fn is_on_time(&self, interval: f64) -> bool {
+        let times: Vec<f64> = self.samples().iter().map(|sample| number(sample, "/timestamp_ms") / 1000.0).collect();
+        // The last sample is taken when the command ends.
+        let late = times[..times.len() - 1].windows(2).filter(|pair| pair[1] - pair[0] > interval * 1.5).count();
+        let waited = self.waited();
+        println!("{late} of {} samples were late, {waited:.3} s waited for a CPU", times.len());
+        late <= times.len() / 50 + (waited / (interval / 2.0)) as usize
+    }
+
     /// Starts a run with its standard output and error in the files.
     pub fn start(&self, command: &mut Command) -> Child {
-        let file = |path: PathBuf| File::options().create(true).append(true).open(path).expect("there is room");
         command.stdout(file(self.stdout())).stderr(file(self.stderr())).spawn().expect("it runs")
+    }
+
+    /// The same with its standard output in a pipe, which the test has to read.
+    pub fn start_piped(&self, command: &mut Command) -> Child {
+        file(self.stdout());
+        command.stdout(Stdio::piped()).stderr(file(self.stderr())).spawn().expect("it runs")
     }
 
     /// Waits for the end of a run, and gives what it wrote.
@@ -95,4 +126,8 @@ impl Recording {
         let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         samples(&text[..whole])
     }
+}
+
+fn file(path: PathBuf) -> File {
+    File::options().create(true).append(true).open(path).expect("there is room")
 }

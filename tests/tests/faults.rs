@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use resource_tracker_tests::{
-    Recording, are_on_time, command, has, in_time, is_root, job, number, samples, text, tracker, wait_until,
+    Recording, command, has, in_time, is_root, job, number, samples, text, tracker, wait_until,
 };
 
 const FAULTY: &str = env!("CARGO_BIN_EXE_faulty-tracker");
@@ -29,7 +29,7 @@ fn components_that_fail_hang_and_panic() {
         in_time(|| {
             let recording = Recording::new();
             let start = Instant::now();
-            let script = format!("{}; exit 3", recording.until(10, ""));
+            let script = format!("{}; {}; exit 3", recording.until(10, ""), recording.note_waits());
             let mut tracker = command(FAULTY);
             tracker.args(["-i", "0.1", "--enable", enable, "-o"]).arg(recording.path());
             let output = recording.run(tracker.args(["--", "sh", "-c", &script]));
@@ -43,8 +43,11 @@ fn components_that_fail_hang_and_panic() {
                 assert!(sample.get("cpu").is_some() && sample.get("disk").is_some() && sample.get("faulty").is_none());
             }
             let is_late = |sample: &&serde_json::Value| (number(sample, "/elapsed_secs") - 0.1).abs() > 0.05;
-            // One may be: the machine is shared.
-            samples[..9].iter().filter(is_late).count() <= 1 && samples.len() <= 12 && took < Duration::from_secs(6)
+            // One may be: the machine is shared. One that comes late makes the next one short.
+            let excused = 1 + 2 * (recording.waited() / 0.05) as usize;
+            samples[..9].iter().filter(is_late).count() <= excused
+                && samples.len() <= 12
+                && took < Duration::from_secs(6)
         });
     }
 }
@@ -231,7 +234,7 @@ fn a_dead_fuse_mount_makes_its_own_numbers_null_and_nothing_late() {
             "--",
             "sh",
             "-c",
-            &format!("{said}; {enough}; exit 3"),
+            &format!("{said}; {enough}; {}; exit 3", recording.note_waits()),
         ]);
         let start = Instant::now();
         let output = recording.run(shell.current_dir(recording.path().with_file_name("")));
@@ -248,6 +251,6 @@ fn a_dead_fuse_mount_makes_its_own_numbers_null_and_nothing_late() {
         assert!(dead[0]["total_bytes"].is_null() && dead[0]["used_pct"].is_null());
         assert!(alive.iter().all(|mount| mount["total_bytes"].is_u64()), "{alive:?}");
         // Neither a sample nor the end waits for it.
-        took < Duration::from_secs(5) && samples.len() <= 27 && are_on_time(&samples, 0.1)
+        took < Duration::from_secs(5) && samples.len() <= 27 && recording.is_on_time(0.1)
     });
 }

@@ -5,9 +5,10 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use flaky_test::flaky_test;
-use resource_tracker_tests::gpu::{Nvml, amd_machine, assert_row, busy, with_gpus};
-use resource_tracker_tests::{command, number, samples, shared_library, stop_after, text, track, tracker};
+use resource_tracker_tests::gpu::{Nvml, WITH_GPUS, amd_machine, busy, with_gpus};
+use resource_tracker_tests::{
+    Recording, command, in_time, number, samples, shared_library, stop_when, text, track, tracker,
+};
 use serde_json::json;
 
 #[test]
@@ -35,11 +36,11 @@ fn no_gpu_library_is_linked() {
     assert!(!["nvidia", "drm", "rocm", "cuda"].iter().any(|name| libraries.contains(name)), "{libraries}");
 }
 
-#[flaky_test]
+#[test]
 fn t_gpu_02_utilisation_is_a_percentage() {
     let odd = json!({ "utilization": [137, 255], "memory": [10, 5] });
     let nvml = Nvml::new(json!({ "devices": [busy(0), odd] }));
-    for sample in with_gpus(&nvml.run(&["-i", "0.1", "--", "sleep", "0.4"])) {
+    for sample in nvml.some_samples() {
         for gpu in sample["gpu"].as_array().unwrap() {
             assert!((0.0..=100.0).contains(&number(gpu, "/utilization_pct")));
             assert!((0.0..=100.0).contains(&number(gpu, "/memory_utilization_pct")));
@@ -47,10 +48,10 @@ fn t_gpu_02_utilisation_is_a_percentage() {
     }
 }
 
-#[flaky_test]
+#[test]
 fn t_gpu_03_no_more_memory_is_used_than_there_is() {
     let nvml = Nvml::new(json!({ "devices": [busy(0), { "memory": [100, 101] }] }));
-    for sample in with_gpus(&nvml.run(&["-i", "0.1", "--", "sleep", "0.4"])) {
+    for sample in nvml.some_samples() {
         for gpu in sample["gpu"].as_array().unwrap() {
             assert!(number(gpu, "/vram_used_bytes") <= number(gpu, "/vram_total_bytes"));
         }
@@ -58,20 +59,25 @@ fn t_gpu_03_no_more_memory_is_used_than_there_is() {
     }
 }
 
-#[flaky_test]
+#[test]
 fn t_gpu_04_a_device_without_memory_uses_no_share_of_it() {
     let nvml = Nvml::new(json!({ "devices": [{ "memory": [0, 0] }] }));
-    for sample in with_gpus(&nvml.run(&["-i", "0.1", "--", "sleep", "0.4"])) {
+    for sample in nvml.some_samples() {
         assert_eq!((number(&sample, "/gpu/0/vram_total_bytes"), number(&sample, "/gpu/0/vram_used_pct")), (0.0, 0.0));
     }
 }
 
-#[flaky_test]
+#[test]
 fn t_gpu_05_the_uuid_of_an_amd_card_is_its_pci_address() {
     let root = tempfile::tempdir().unwrap();
     let settings = amd_machine(root.path());
-    let plain = command(tracker()).args(["-i", "0.1"]).args(&settings).args(["--", "sleep", "0.4"]).output().unwrap();
-    for sample in with_gpus(&plain) {
+    let record = |tracker: &mut Command| {
+        let recording = Recording::new();
+        tracker.args(["-i", "0.1", "-o"]).arg(recording.path()).args(&settings);
+        recording.run(tracker.args(["--", "sh", "-c", &recording.until(3, WITH_GPUS)]));
+        with_gpus(&recording)
+    };
+    for sample in record(&mut command(tracker())) {
         assert_eq!(sample["gpu"][0]["uuid"], "0000:c1:00.0");
         assert_eq!(sample["gpu"][0]["name"], "AMD Instinct MI300X");
         assert_eq!(number(&sample, "/gpu/0/vram_total_bytes"), 1000.0, "from sysfs");
@@ -83,16 +89,14 @@ fn t_gpu_05_the_uuid_of_an_amd_card_is_its_pci_address() {
     for name in ["libdrm.so.2", "libdrm_amdgpu.so.1"] {
         symlink(&libdrm, root.path().join(name)).unwrap();
     }
-    let mut tracker = command(tracker());
-    tracker.env("LD_LIBRARY_PATH", root.path()).args(["-i", "0.1"]).args(&settings).args(["--", "sleep", "0.4"]);
-    for sample in with_gpus(&tracker.output().unwrap()) {
+    for sample in record(command(tracker()).env("LD_LIBRARY_PATH", root.path())) {
         assert_eq!(sample["gpu"][0]["uuid"], "0000:c1:00.0");
         assert_eq!(number(&sample, "/gpu/0/vram_total_bytes"), (192u64 << 30) as f64, "from libdrm");
         assert_eq!((number(&sample, "/gpu/0/vram_used_pct"), number(&sample, "/gpu/0/core_count")), (25.0, 19456.0));
     }
 }
 
-#[flaky_test]
+#[test]
 fn every_field_of_a_device() {
     let device = json!({
         "uuid": "GPU-1234", "name": "NVIDIA H100 80GB HBM3", "minor": 3, "utilization": [97, 41],
@@ -102,14 +106,19 @@ fn every_field_of_a_device() {
         "gpm": 83.5, "processes": [{ "pid": 1, "bytes": 5 }],
     });
     let nvml = Nvml::new(json!({ "devices": [device] }));
-    let output = nvml
-        .tracker()
-        .env("CUDA_VISIBLE_DEVICES", "0,2")
-        .env("NVIDIA_VISIBLE_DEVICES", "all")
-        .args(["-i", "0.1", "--", "sleep", "1.5"])
-        .output()
-        .unwrap();
-    let all = with_gpus(&output);
+    in_time(|| every_field(&nvml));
+}
+
+/// That each field has its value; whether those that depend on the time between readings have it too.
+fn every_field(nvml: &Nvml) -> bool {
+    let recording = Recording::new();
+    let mut tracker = nvml.tracker();
+    tracker.env("CUDA_VISIBLE_DEVICES", "0,2").env("NVIDIA_VISIBLE_DEVICES", "all").args(["-i", "0.1", "-o"]);
+    let script = recording.until(15, WITH_GPUS);
+    let output = recording.run(tracker.arg(recording.path()).args(["--", "sh", "-c", &script]));
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+    let recorded = recording.samples();
+    let all = with_gpus(&recording);
     let sample = &all[all.len() - 1];
     let gpu = &sample["gpu"][0];
     let expected = json!({
@@ -133,44 +142,45 @@ fn every_field_of_a_device() {
         "CUDA_VISIBLE_DEVICES": "0,2", "NVIDIA_VISIBLE_DEVICES": "all",
     });
     assert_eq!(gpu["detail"], detail);
-    // 1 GiB/s over each of 18 links, and half of it back; the clocks of both sides differ a little.
-    let gib = f64::from(1 << 30);
-    assert!((number(gpu, "/nvlink_tx_bytes_per_sec") / (18.0 * gib) - 1.0).abs() < 0.2, "{gpu}");
-    assert!((number(gpu, "/nvlink_rx_bytes_per_sec") / (9.0 * gib) - 1.0).abs() < 0.2);
     assert_eq!(gpu["nvlinks"].as_array().unwrap().len(), 18);
-    assert!((number(gpu, "/nvlinks/17/tx_bytes_per_sec") / gib - 1.0).abs() < 0.2);
-    let joules: f64 = all.iter().map(|sample| sample["gpu"][0]["energy_joules"].as_f64().unwrap_or(0.0)).sum();
-    assert!(
-        (850.0..1100.0).contains(&joules),
-        "1.5 s at 655.5 W are 983 J, of which the first reading is the start: {joules}"
-    );
     // Known fields only, so that none is added without being looked at here.
     let seen = ["detail", "energy_joules", "nvlink_tx_bytes_per_sec", "nvlink_rx_bytes_per_sec", "nvlinks"];
     let unknown =
         gpu.as_object().unwrap().keys().find(|key| expected.get(key).is_none() && !seen.contains(&key.as_str()));
     assert_eq!(unknown, None);
     let host =
-        all.iter().find_map(|sample| sample.get("host").filter(|host| host.get("host_vcpus").is_some())).unwrap();
+        recorded.iter().find_map(|sample| sample.get("host").filter(|host| host.get("host_vcpus").is_some())).unwrap();
     assert_eq!((&host["host_gpu_model"], &host["host_gpu_count"]), (&json!("NVIDIA H100 80GB HBM3"), &json!(1)));
     assert_eq!(host["host_gpu_vram_mib"], json!(81920));
+    // 1 GiB/s over each of 18 links, and half of it back; the clocks of both sides differ a little.
+    let gib = f64::from(1 << 30);
+    let rates = [
+        (number(gpu, "/nvlink_tx_bytes_per_sec"), 18.0 * gib),
+        (number(gpu, "/nvlink_rx_bytes_per_sec"), 9.0 * gib),
+        (number(gpu, "/nvlinks/17/tx_bytes_per_sec"), gib),
+    ];
+    // 655.5 W from the first reading, which is the start, to the last.
+    let joules: f64 = all.iter().map(|sample| sample["gpu"][0]["energy_joules"].as_f64().unwrap_or(0.0)).sum();
+    let secs = (number(sample, "/timestamp_ms") - number(&all[0], "/timestamp_ms")) / 1000.0;
+    println!("{rates:?}, {joules} J in {secs} s");
+    rates.iter().all(|(told, true_rate)| (told / true_rate - 1.0).abs() < 0.2)
+        && (0.865..1.12).contains(&(joules / (655.5 * secs)))
 }
 
-#[flaky_test]
+#[test]
 fn the_columns_are_sums_over_all_gpus() {
     let nvml =
         Nvml::new(json!({ "copies": 8, "devices": [{ "utilization": [75, 0], "memory": [1u64 << 34, 3u64 << 30] }] }));
-    let output = nvml.run(&["-i", "0.2", "--format=csv", "--", "sleep", "1"]);
-    assert_row(&output, &[("gpu_usage", "6.0000"), ("gpu_vram", "24576.0000"), ("gpu_utilized", "8")]);
+    let expected = [("gpu_usage", "6.0000"), ("gpu_vram", "24576.0000"), ("gpu_utilized", "8")];
+    nvml.assert_row(&[], ",6.0000,24576.0000,8", "", &expected);
 }
 
-#[flaky_test]
+#[test]
 fn a_field_that_is_not_supported_is_null_and_the_others_are_there() {
     let errors =
         json!({ "nvmlDeviceGetTemperature": 3, "nvmlDeviceGetPowerUsage": 4, "nvmlDeviceGetMemoryInfo_v2": 15 });
     let nvml = Nvml::new(json!({ "devices": [{ "utilization": [44, 1], "errors": errors }] }));
-    let output = nvml.run(&["-i", "0.1", "--output=/dev/stdout", "--", "sleep", "0.5"]);
-    assert_eq!(text(&output.stderr), "");
-    for sample in with_gpus(&output) {
+    for sample in nvml.some_samples() {
         let gpu = &sample["gpu"][0];
         for field in ["temperature_celsius", "power_watts", "vram_total_bytes", "vram_used_bytes", "vram_used_pct"] {
             assert_eq!(gpu[field], json!(null), "{field}");
@@ -179,11 +189,12 @@ fn a_field_that_is_not_supported_is_null_and_the_others_are_there() {
     }
 }
 
-#[flaky_test]
+#[test]
 fn the_tracker_alone_tells_gpus_and_no_job() {
     let nvml = Nvml::new(json!({ "devices": [busy(0)] }));
-    let output = stop_after(8, nvml.tracker().args(["-i", "0.1"]));
-    for sample in with_gpus(&output) {
+    let output = stop_when(3, WITH_GPUS, nvml.tracker().args(["-i", "0.1"]));
+    let all = samples(&output.stdout).into_iter();
+    for sample in all.filter(|sample| sample["gpu"] != json!([])) {
         assert_eq!((number(&sample, "/gpu/0/utilization_pct"), &sample["gpu"][0]["processes"]), (70.0, &json!(null)));
         assert_eq!(sample["cpu"]["process_gpu_usage"], json!(null));
     }

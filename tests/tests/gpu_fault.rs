@@ -2,81 +2,80 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::process::Stdio;
+use std::time::{Duration, Instant};
 
-use flaky_test::flaky_test;
-use resource_tracker_tests::gpu::{Nvml, amd_machine, busy, with_gpus};
-use resource_tracker_tests::{command, has, number, samples, shared_library, text, track, tracker};
-use serde_json::{Value as Json, json};
+use resource_tracker_tests::gpu::{Nvml, WITH_GPUS, amd_machine, busy, with_gpus};
+use resource_tracker_tests::{Recording, command, has, in_time, shared_library, text, tracker, wait_until};
+use serde_json::json;
 
-#[flaky_test]
+#[test]
 fn a_gpu_that_falls_off_the_bus_keeps_its_name_and_one_that_appears_is_found() {
     let nvml = Nvml::new(json!({ "devices": [busy(0)] }));
-    let tracker = nvml
-        .tracker()
-        .args(["-i", "0.1", "--output=/dev/stdout", "--", "sleep", "2"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(700));
+    let recording = Recording::new();
+    let mut tracker = nvml.tracker();
+    tracker.args(["-i", "0.1", "-o"]).arg(recording.path()).args(["--", "sh", "-c", &recording.until_told()]);
+    let run = recording.start(&mut tracker);
+    // How many GPUs there are, and whether the first one tells anything.
+    let is_seen = |count: usize, is_lost: bool| {
+        recording.samples().iter().any(|sample| {
+            let list = sample["gpu"].as_array().unwrap();
+            list.len() == count && list[0]["utilization_pct"].is_null() == is_lost
+        })
+    };
+    wait_until("the GPU", || is_seen(1, false));
     let mut lost = busy(0);
     lost["errors"] = json!({ "*": 15 });
     nvml.play(json!({ "devices": [lost] }));
-    std::thread::sleep(std::time::Duration::from_millis(600));
+    wait_until("its loss", || is_seen(1, true));
     nvml.play(json!({ "devices": [busy(0), busy(1)] }));
-    let output = tracker.wait_with_output().unwrap();
-    let all = with_gpus(&output);
-    let kinds: Vec<(usize, bool)> = all
-        .iter()
-        .map(|sample| {
-            let list = sample["gpu"].as_array().unwrap();
-            assert_eq!(list[0]["uuid"], "GPU-0");
-            (list.len(), list[0]["utilization_pct"].is_null())
-        })
-        .collect();
-    for kind in [(1, false), (1, true), (2, false)] {
-        assert!(kinds.contains(&kind), "{kind:?} in {kinds:?}");
-    }
+    wait_until("both", || is_seen(2, false));
+    recording.go_on();
+    recording.end(run);
+    assert!(with_gpus(&recording).iter().all(|sample| sample["gpu"][0]["uuid"] == "GPU-0"));
 }
 
-/// Ticks are taken from the timestamps: none is missing, and none late by more than half an interval.
-fn assert_on_time(all: &[Json], interval: f64) {
-    let times: Vec<f64> = all.iter().map(|sample| number(sample, "/timestamp_ms") / 1000.0).collect();
-    // The last sample is taken when the command ends.
-    let late = times[..times.len() - 1].windows(2).filter(|pair| pair[1] - pair[0] > interval * 1.5).count();
-    assert!(late <= times.len() / 50, "{late} of {} were late", times.len());
-}
-
-#[flaky_test]
+#[test]
 fn sixteen_gpus_at_10_hz_never_delay_a_sample() {
     let device = json!({ "utilization": [50, 1], "links": 18, "link_kib_per_sec": 9, "gpm": 5.0, "fans": [1], "churn": true,
                          "processes": [{ "pid": 1, "bytes": 1, "share": 5 }] });
     let nvml = Nvml::new(json!({ "copies": 16, "devices": [device] }));
-    let output = nvml.run(&["-i", "0.1", "--output=/dev/stdout", "--", "sleep", "4"]);
-    assert_eq!(text(&output.stderr), "");
-    let all = samples(&output.stdout);
-    assert!(all.len() >= 39, "{}", all.len());
-    assert_on_time(&all, 0.1);
-    assert_eq!(all[all.len() - 2]["gpu"].as_array().unwrap().len(), 16);
+    in_time(|| {
+        let recording = Recording::new();
+        let (enough, found) = (recording.until(39, ""), recording.until(10, WITH_GPUS));
+        let script = format!("{enough}; {found}; {}", recording.note_waits());
+        let output = nvml.record(&recording, &["-i", "0.1"], &script);
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+        let all = recording.samples();
+        assert_eq!(all[all.len() - 2]["gpu"].as_array().unwrap().len(), 16);
+        recording.is_on_time(0.1)
+    });
 }
 
-#[flaky_test]
+#[test]
 fn a_call_that_hangs_harms_no_other_section() {
-    for call in ["nvmlInit_v2", "nvmlDeviceGetPowerUsage"] {
-        let nvml = Nvml::new(json!({ "copies": 16, "devices": [busy(0)], "slow": { call: 30.0 } }));
-        let mut tracker = nvml.tracker();
-        let start = std::time::Instant::now();
-        let output = tracker.args(["-i", "0.1", "--output=/dev/stdout", "--", "sleep", "3"]).output().unwrap();
-        assert!(start.elapsed().as_secs_f64() < 6.0, "the end does not wait for it");
-        assert_eq!(output.status.code(), Some(0));
-        let said = text(&output.stderr);
-        assert_eq!(said.lines().count(), 1, "{said}");
-        assert!(said.contains("source nvidia has not answered for 2 s"), "{said}");
-        let all = samples(&output.stdout);
-        assert!(all.len() >= 29, "{}", all.len());
-        assert_on_time(&all, 0.1);
-        assert!(all.iter().all(|sample| sample["gpu"] == json!([]) && sample["cpu"]["utime_secs"].is_number()));
-    }
+    std::thread::scope(|scope| {
+        for call in ["nvmlInit_v2", "nvmlDeviceGetPowerUsage"] {
+            scope.spawn(move || in_time(|| one_that_hangs(call)));
+        }
+    });
+}
+
+fn one_that_hangs(call: &str) -> bool {
+    let nvml = Nvml::new(json!({ "copies": 16, "devices": [busy(0)], "slow": { call: 300.0 } }));
+    let recording = Recording::new();
+    let said = recording.until_said("source nvidia has not answered for 2 s");
+    let start = Instant::now();
+    let script = format!("{said}; {}; {}", recording.until(29, ""), recording.note_waits());
+    let output = nvml.record(&recording, &["-i", "0.1"], &script);
+    let took = start.elapsed();
+    assert_eq!(output.status.code(), Some(0));
+    let said = text(&output.stderr);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("source nvidia has not answered for 2 s"), "{said}");
+    let all = recording.samples();
+    assert!(all.iter().all(|sample| sample["gpu"] == json!([]) && sample["cpu"]["utime_secs"].is_number()));
+    // Neither a sample nor the end waits for it.
+    took < Duration::from_secs(6) && recording.is_on_time(0.1)
 }
 
 /// The thread of the source may be in the library when the run ends.
@@ -90,7 +89,7 @@ fn the_end_of_the_run_is_not_the_end_of_the_library() {
 }
 
 /// What cannot be used is said once, with its name and the reason, and everything else is as it was.
-#[flaky_test]
+#[test]
 fn a_library_that_is_not_nvml_or_too_old_switches_the_source_off() {
     let folder = tempfile::tempdir().unwrap();
     let text_file = folder.path().join("libnvidia-ml.so.1");
@@ -103,19 +102,23 @@ fn a_library_that_is_not_nvml_or_too_old_switches_the_source_off() {
     ];
     for (library, reason) in cases {
         let set = format!("--set=sources.nvidia.library={}", library.display());
-        let output = track(["-i", "0.1", &set, "--output=/dev/stdout", "--", "sh", "-c", "sleep 0.5; exit 3"]);
+        let recording = Recording::new();
+        let script = format!("{}; {}; exit 3", recording.until_said("libnvidia"), recording.until(4, ""));
+        let script = script.replace("libnvidia", library.file_name().unwrap().to_str().unwrap());
+        let mut tracker = command(tracker());
+        tracker.args(["-i", "0.1", &set, "-o"]).arg(recording.path()).args(["--", "sh", "-c", &script]);
+        let output = recording.run(&mut tracker);
         let said = text(&output.stderr);
         assert_eq!((output.status.code(), said.lines().count()), (Some(3), 1), "{said}");
         assert!(said.contains(&library.display().to_string()) && said.contains(reason), "{said}");
-        let all = samples(&output.stdout);
+        let all = recording.samples();
         assert!(all.len() >= 4 && all.iter().all(|sample| sample["gpu"] == json!([])));
     }
     // Found by the linker, and not NVML: the same.
-    let output = command(tracker())
-        .env("LD_LIBRARY_PATH", folder.path())
-        .args(["-i", "0.1", "--output=/dev/stdout", "--", "sleep", "0.3"])
-        .output()
-        .unwrap();
+    let recording = Recording::new();
+    let mut tracker = command(tracker());
+    tracker.env("LD_LIBRARY_PATH", folder.path()).args(["-i", "0.1", "-o"]).arg(recording.path());
+    let output = recording.run(tracker.args(["--", "sh", "-c", &recording.until_said("libnvidia-ml.so.1")]));
     assert!(text(&output.stderr).contains("libnvidia-ml.so.1: file too short"), "{}", text(&output.stderr));
 }
 
@@ -125,16 +128,15 @@ fn a_broken_table_of_the_firmware_switches_the_source_off() {
     let settings = amd_machine(root.path());
     let table = root.path().join("class/drm/card1/device/gpu_metrics");
     fs::write(&table, [0x40, 0, 200, 77, 1, 2, 3]).unwrap();
-    let output = command(tracker())
-        .args(["-i", "0.1", "--output=/dev/stdout"])
-        .args(&settings)
-        .args(["--", "sleep", "0.4"])
-        .output()
-        .unwrap();
+    let recording = Recording::new();
+    let script = format!("{}; {}", recording.until_said("gpu_metrics"), recording.until(3, ""));
+    let mut tracker = command(tracker());
+    tracker.args(["-i", "0.1", "-o"]).arg(recording.path()).args(&settings);
+    let output = recording.run(tracker.args(["--", "sh", "-c", &script]));
     let said = text(&output.stderr);
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(said.contains(&table.display().to_string()) && said.contains("version 200.77"), "{said}");
-    assert!(samples(&output.stdout).iter().all(|sample| sample["gpu"] == json!([])));
+    assert!(recording.samples().iter().all(|sample| sample["gpu"] == json!([])));
 }
 
 #[test]
@@ -146,7 +148,7 @@ fn a_driver_that_is_not_loaded_is_no_reason_to_speak() {
 }
 
 /// The calls into both vendors' libraries, under valgrind.
-#[flaky_test]
+#[test]
 fn the_boundary_is_clean() {
     if !has("valgrind", "the_boundary_is_clean") {
         return;
@@ -159,19 +161,23 @@ fn the_boundary_is_clean() {
     for name in ["libdrm.so.2", "libdrm_amdgpu.so.1"] {
         symlink(&libdrm, nvml.folder.path().join(name)).unwrap();
     }
-    let output = command("valgrind")
+    let recording = Recording::new();
+    // A part of the last device of the one library, and the card of the other.
+    let (nvidia, amd) = (recording.until(3, "\"host_id\":\"nvidia1/0\""), recording.until(3, "0000:c1:00.0"));
+    let mut valgrind = command("valgrind");
+    valgrind
         .env("LD_LIBRARY_PATH", nvml.folder.path())
         .env("FAKE_NVML", nvml.script())
         .args(["--quiet", "--error-exitcode=99", "--leak-check=full"])
         .args(["--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"])
         .arg(tracker())
-        .args(["-i", "0.1", "--output=/dev/stdout"])
+        .args(["-i", "0.1", "-o"])
+        .arg(recording.path())
         .args(amd_machine(nvml.folder.path()))
-        .args(["--", "sleep", "4"])
-        .output()
-        .unwrap();
+        .args(["--", "sh", "-c", &format!("{nvidia}; {amd}")]);
+    let output = recording.run(&mut valgrind);
     assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
-    let found = with_gpus(&output);
+    let found = with_gpus(&recording);
     assert_eq!(found[found.len() - 1]["gpu"].as_array().unwrap().len(), 5);
 }
 

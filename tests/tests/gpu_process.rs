@@ -1,20 +1,21 @@
 //! What the processes of the job have of the GPUs, and of parts of them.
 
-use flaky_test::flaky_test;
-use resource_tracker_tests::gpu::{Nvml, assert_row, with_gpus};
-use resource_tracker_tests::{command, has, is_root, number, text, tracker};
+use resource_tracker_tests::gpu::{Nvml, WITH_GPUS, with_gpus};
+use resource_tracker_tests::{Recording, command, has, is_root, number, text, tracker};
 use serde_json::{Value as Json, json};
 
-#[flaky_test]
+#[test]
 fn what_the_job_has_of_two_gpus() {
-    let job = json!([{ "argument": "7.25", "bytes": 3u64 << 30, "share": 60 }, { "pid": 1, "bytes": 1u64 << 30, "share": 9 }]);
+    let job = json!([{ "argument": "1007.25", "bytes": 3u64 << 30, "share": 60 }, { "pid": 1, "bytes": 1u64 << 30, "share": 9 }]);
     let first = json!({ "utilization": [70, 1], "memory": [80u64 << 30, 4u64 << 30], "processes": job });
-    let draws = json!([{ "argument": "7.25", "bytes": 1u64 << 29, "share": 0, "draws": true }]);
+    let draws = json!([{ "argument": "1007.25", "bytes": 1u64 << 29, "share": 0, "draws": true }]);
     let second =
         json!({ "uuid": "GPU-1", "utilization": [0, 0], "memory": [80u64 << 30, 1u64 << 29], "processes": draws });
     let nvml = Nvml::new(json!({ "devices": [first, second] }));
-    let arguments = ["-i", "0.2", "--", "timeout", "2.5", "sleep", "7.25"];
-    let all = with_gpus(&nvml.run(&arguments));
+    let recording = Recording::new();
+    let job = format!("sleep 1007.25 & {}; kill $!", recording.until(2, "\"process_gpu_usage\":0.6"));
+    nvml.record(&recording, &["-i", "0.2"], &job);
+    let all = with_gpus(&recording);
     // The library looks for the process by its command line, and tells shares every sixth of a second.
     let held = |sample: &&Json| sample["cpu"]["process_gpu_usage"] == json!(0.6);
     let sample = all.iter().filter(held).nth(1).unwrap();
@@ -29,20 +30,16 @@ fn what_the_job_has_of_two_gpus() {
     assert_eq!(number(sample, "/cpu/process_gpu_utilized"), 1.0);
 
     // The same in the columns of the service, and of the machine.
-    let arguments = ["-i", "0.2", "--format=csv", "--csv-columns=sentinel", "--", "timeout", "2.5", "sleep", "7.25"];
-    let output = nvml.run(&arguments);
-    assert_row(
-        &output,
-        &[("process_gpu_usage", "0.6000"), ("process_gpu_vram_mib", "3584.0000"), ("process_gpu_utilized", "1")],
-    );
-    assert_row(
-        &output,
-        &[("system_gpu_usage", "0.7000"), ("system_gpu_vram_mib", "4608.0000"), ("system_gpu_utilized", "1")],
-    );
+    let (columns, job) = (["--csv-columns=sentinel"], "trap 'kill $!' EXIT; sleep 1007.25 &");
+    let expected =
+        [("process_gpu_usage", "0.6000"), ("process_gpu_vram_mib", "3584.0000"), ("process_gpu_utilized", "1")];
+    nvml.assert_row(&columns, ",0.6000,3584.0000,1", job, &expected);
+    let expected = [("system_gpu_usage", "0.7000"), ("system_gpu_vram_mib", "4608.0000"), ("system_gpu_utilized", "1")];
+    nvml.assert_row(&columns, ",0.7000,4608.0000,1,", job, &expected);
 }
 
 /// In a container the driver may name processes by their numbers on the host, which say nothing there.
-#[flaky_test]
+#[test]
 fn processes_of_another_pid_namespace_are_not_taken_for_ours() {
     let test = "processes_of_another_pid_namespace_are_not_taken_for_ours";
     if !is_root(test) || !has("unshare", test) {
@@ -53,17 +50,20 @@ fn processes_of_another_pid_namespace_are_not_taken_for_ours() {
     let mut inside = command("unshare");
     inside.env("LD_LIBRARY_PATH", nvml.folder.path()).env("FAKE_NVML", nvml.script());
     inside.args(["--pid", "--fork", "--mount-proc"]).arg(tracker());
-    let output = inside.args(["-i", "0.2", "--output=/dev/stdout", "--", "sleep", "2.5"]).output().unwrap();
+    let recording = Recording::new();
+    let script = format!("{}; {}", recording.until_said("is not in this pid namespace"), recording.until(3, WITH_GPUS));
+    inside.args(["-i", "0.2", "-o"]).arg(recording.path()).args(["--", "sh", "-c", &script]);
+    let output = recording.run(&mut inside);
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(0), 1), "{said}");
     assert!(said.contains("the driver names process 3999999, which is not in this pid namespace"), "{said}");
-    for sample in with_gpus(&output) {
+    for sample in with_gpus(&recording) {
         assert_eq!((&sample["gpu"][0]["processes"], &sample["gpu"][0]["process_count"]), (&json!(null), &json!(1)));
         assert_eq!(sample["cpu"]["process_gpu_vram_mib"], json!(null), "not known, and not zero");
     }
 }
 
-#[flaky_test]
+#[test]
 fn parts_of_a_gpu_are_devices_of_their_own() {
     let unsupported = 3;
     let part = |number: u32, processes: Json| {
@@ -72,12 +72,15 @@ fn parts_of_a_gpu_are_devices_of_their_own() {
             "processes": processes,
         })
     };
-    let parts = [part(0, json!([{ "argument": "8.25", "bytes": 1u64 << 30 }])), part(1, json!([]))];
+    let parts = [part(0, json!([{ "argument": "1008.25", "bytes": 1u64 << 30 }])), part(1, json!([]))];
     let errors =
         json!({ "nvmlDeviceGetUtilizationRates": unsupported, "nvmlDeviceGetProcessUtilization": unsupported });
     let whole = json!({ "memory": [80u64 << 30, 8u64 << 30], "parts": parts, "errors": errors });
     let nvml = Nvml::new(json!({ "devices": [whole] }));
-    let all = with_gpus(&nvml.run(&["-i", "0.2", "--", "timeout", "2", "sleep", "8.25"]));
+    let recording = Recording::new();
+    let job = format!("sleep 1008.25 & {}; kill $!", recording.until(2, "\"process_gpu_vram_mib\":1024.0"));
+    nvml.record(&recording, &["-i", "0.2"], &job);
+    let all = with_gpus(&recording);
     // The library looks for the process by its command line, which takes a while on a busy machine.
     let held = |sample: &&Json| sample["cpu"]["process_gpu_vram_mib"] == json!(1024.0);
     let sample = all.iter().filter(held).nth(1).unwrap();
@@ -92,15 +95,24 @@ fn parts_of_a_gpu_are_devices_of_their_own() {
     assert_eq!(sample["cpu"]["process_gpu_usage"], json!(null));
     assert_eq!(number(sample, "/cpu/process_gpu_vram_mib"), 1024.0);
     // The memory of the whole counts once.
-    let output = nvml.run(&["-i", "0.2", "--format=csv", "--", "sleep", "1"]);
-    assert_row(&output, &[("gpu_usage", "0.0000"), ("gpu_vram", "8192.0000"), ("gpu_utilized", "0")]);
+    let expected = [("gpu_usage", "0.0000"), ("gpu_vram", "8192.0000"), ("gpu_utilized", "0")];
+    nvml.assert_row(&[], ",0.0000,8192.0000,0", "", &expected);
 }
 
-#[flaky_test]
+#[test]
 fn a_list_of_processes_that_grows_while_it_is_read() {
-    let process = json!({ "argument": "9.25", "bytes": 1u64 << 30, "share": 10 });
+    let process = json!({ "argument": "1009.25", "bytes": 1u64 << 30, "share": 10 });
     let nvml = Nvml::new(json!({ "devices": [{ "churn": true, "processes": [process] }] }));
-    let all = with_gpus(&nvml.run(&["-i", "0.1", "--", "timeout", "1", "sleep", "9.25"]));
-    let held = all.iter().filter(|sample| sample["cpu"]["process_gpu_vram_mib"] == json!(1024.0)).count();
-    assert!(held + 4 >= all.len(), "{held} of {}", all.len());
+    let recording = Recording::new();
+    // The worker outlives the job, so that it is there in the last sample too.
+    let job = format!("sleep 1009.25 >/dev/null & echo $!; {}", recording.until(8, "\"process_gpu_vram_mib\":1024.0"));
+    let output = nvml.record(&recording, &["-i", "0.1"], &job);
+    let worker = text(&output.stdout).trim().parse().unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(worker), nix::sys::signal::Signal::SIGKILL).unwrap();
+    let is_held = |sample: &&Json| sample["cpu"]["process_gpu_vram_mib"] == json!(1024.0);
+    let all = recording.samples();
+    // From the first time that the process was found.
+    let found = all.iter().skip_while(|sample| !is_held(sample));
+    let lost: Vec<&Json> = found.filter(|sample| !is_held(sample)).collect();
+    assert!(lost.is_empty(), "{} of {}: {lost:?}", lost.len(), all.len());
 }

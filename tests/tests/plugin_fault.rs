@@ -4,9 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use resource_tracker_tests::plugin::{behaving, fake};
-use resource_tracker_tests::{
-    Recording, are_on_time, command, in_time, number, shared_library, text, tracker, wait_until,
-};
+use resource_tracker_tests::{Recording, command, in_time, number, shared_library, text, tracker, wait_until};
 use serde_json::Value as Json;
 
 /// The first six leave the run whole, with one message.
@@ -56,7 +54,7 @@ fn one_that_hangs_is_left_out(isolate: &str) -> bool {
     let recording = Recording::new();
     let mut tracker = fake("", &["--enable=fake", "--set=sources.fake.behaviour=hang", isolate, "-i", "0.1", "-o"]);
     let said = recording.until_said("source fake has not answered for 2 s");
-    let script = format!("{said}; {}; exit 7", recording.until(34, ""));
+    let script = format!("{said}; {}; {}; exit 7", recording.until(34, ""), recording.note_waits());
     let start = Instant::now();
     let output = recording.run(tracker.arg(recording.path()).args(["--", "sh", "-c", &script]));
     let took = start.elapsed();
@@ -65,7 +63,7 @@ fn one_that_hangs_is_left_out(isolate: &str) -> bool {
     assert!(message.contains("source fake has not answered for 2 s"), "{message}");
     let all = recording.samples();
     assert!(all[all.len() - 1].get("fake").is_none());
-    took < Duration::from_secs(8) && are_on_time(&all, 0.1)
+    took < Duration::from_secs(8) && recording.is_on_time(0.1)
 }
 
 fn fields(recording: &Recording, arguments: &[&str], script: &str) -> std::process::Output {
@@ -78,12 +76,13 @@ fn fields(recording: &Recording, arguments: &[&str], script: &str) -> std::proce
 fn a_panic_of_rust_stays_in_the_plugin() {
     in_time(|| {
         let recording = Recording::new();
-        let script = format!("{}; {}; exit 7", recording.until_said("it panicked"), recording.until(19, ""));
+        let (said, enough) = (recording.until_said("it panicked"), recording.until(19, ""));
+        let script = format!("{said}; {enough}; {}; exit 7", recording.note_waits());
         let output = fields(&recording, &["--set=sources.fields.panics=true"], &script);
         let message = text(&output.stderr);
         assert_eq!((output.status.code(), message.lines().count()), (Some(7), 1), "{message}");
         assert!(message.contains("source fields: ") && message.contains("it panicked: the third reading"), "{message}");
-        are_on_time(&recording.samples(), 0.1)
+        recording.is_on_time(0.1)
     });
 }
 

@@ -3,9 +3,8 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use flaky_test::flaky_test;
-use resource_tracker_tests::sentinel::{BUCKET, Service, TOKEN, Trouble, gunzip, run, streaming, waiting};
-use resource_tracker_tests::{command, in_time, samples, stop_after, text, tracker};
+use resource_tracker_tests::sentinel::{BUCKET, Service, TOKEN, Trouble, gunzip, run, run_until, streaming, waiting};
+use resource_tracker_tests::{Recording, command, in_time, samples, stop_after, text, tracker};
 use serde_json::{Value as Json, json};
 
 #[test]
@@ -77,14 +76,15 @@ fn t_eor_02_03_a_short_run_is_registered_and_goes_inline() {
     assert_eq!(waiting(state.path()), 0, "what has arrived is gone");
 }
 
-#[flaky_test]
+#[test]
 fn t_str_02_03_t_eor_04_t_s3_06_a_longer_run_goes_to_the_store_in_batches() {
     let service = Service::start();
-    let arguments = ["-i", "50ms", "--", "sleep", "2.6"];
     let state = tempfile::tempdir().unwrap();
-    let mut command = streaming(&service, state.path(), &arguments);
-    let output = command.env("TRACKER_UPLOAD_INTERVAL", "1").output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let recording = Recording::new();
+    let mut command = streaming(&service, state.path(), &["-i", "50ms"]);
+    command.env("TRACKER_UPLOAD_INTERVAL", "1");
+    let output = run_until(&recording, &mut command, "three batches", || service.known().count("PUT") >= 3);
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
     let finish = service.known().runs["run-1"].finish.clone().unwrap();
     assert_eq!((&finish["data_source"], &finish["run_status"]), (&"s3".into(), &"finished".into()), "T-EOR-04");
     let uris: Vec<&str> = finish["data_uris"].as_array().unwrap().iter().filter_map(Json::as_str).collect();
@@ -97,7 +97,8 @@ fn t_str_02_03_t_eor_04_t_s3_06_a_longer_run_goes_to_the_store_in_batches() {
         assert!(csv.starts_with("timestamp,system_processes,") && csv.lines().count() > 1, "T-STR-02");
     }
     let (rows, _) = service.rows("run-1");
-    let stamps: Vec<String> = samples(&output.stderr)
+    let stamps: Vec<String> = recording
+        .samples()
         .iter()
         .map(|sample| {
             let millis = sample["timestamp_ms"].as_u64().unwrap();
@@ -108,50 +109,53 @@ fn t_str_02_03_t_eor_04_t_s3_06_a_longer_run_goes_to_the_store_in_batches() {
     assert_eq!(service.known().complaints, [""; 0]);
 }
 
-#[flaky_test]
+#[test]
 fn t_str_04_credentials_that_end_within_five_minutes_are_refreshed_before_they_are_used() {
     let service = Service::start();
     service.known().lifetime = Duration::from_secs(299);
     let state = tempfile::tempdir().unwrap();
-    let mut command = streaming(&service, state.path(), &["-i", "100ms", "-q", "--", "sleep", "1.5"]);
-    assert!(command.env("TRACKER_UPLOAD_INTERVAL", "1").status().unwrap().success());
+    let mut command = streaming(&service, state.path(), &["-i", "100ms"]);
+    command.env("TRACKER_UPLOAD_INTERVAL", "1");
+    run_until(&Recording::new(), &mut command, "a batch", || service.known().count("PUT") >= 1);
     let known = service.known();
     let first = known.requests.iter().position(|request| request.starts_with("PUT")).unwrap();
     assert_eq!(known.requests[first - 1], "POST /runs/run-1/refresh-credentials", "{:?}", known.requests);
     drop(known);
     // An hour is left: there is nothing to refresh.
     let service = Service::start();
-    let mut command = streaming(&service, state.path(), &["-i", "100ms", "-q", "--", "sleep", "1.5"]);
-    assert!(command.env("TRACKER_UPLOAD_INTERVAL", "1").status().unwrap().success());
+    let mut command = streaming(&service, state.path(), &["-i", "100ms"]);
+    command.env("TRACKER_UPLOAD_INTERVAL", "1");
+    run_until(&Recording::new(), &mut command, "a batch", || service.known().count("PUT") >= 1);
     let known = service.known();
     assert_eq!(known.runs["run-1"].refreshes, 0);
     assert!(known.requests.iter().any(|request| request.starts_with("PUT")));
 }
 
-#[flaky_test]
+#[test]
 fn credentials_that_end_before_their_time_are_replaced() {
     let service = Service::start();
     service.known().early_end = Some(Duration::from_millis(500));
     let state = tempfile::tempdir().unwrap();
-    // Registration can take three seconds, where the machine is slow to tell what it is.
-    let mut command = streaming(&service, state.path(), &["-i", "100ms", "-q", "--", "sleep", "6.3"]);
-    let output = command.env("TRACKER_UPLOAD_INTERVAL", "1").output().unwrap();
+    let recording = Recording::new();
+    let mut command = streaming(&service, state.path(), &["-i", "100ms"]);
+    command.env("TRACKER_UPLOAD_INTERVAL", "1");
+    let output = run_until(&recording, &mut command, "credentials for the second time", || {
+        service.known().runs.get("run-1").is_some_and(|run| run.refreshes >= 2)
+    });
     assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
-    assert!(service.known().runs["run-1"].refreshes >= 2);
-    assert!(service.rows("run-1").0.len() >= 55);
+    assert_eq!(service.rows("run-1").0.len(), recording.samples().len());
 }
 
-#[flaky_test]
+#[test]
 fn t_s3_05_the_region_of_a_bucket_is_asked_for_once() {
     let service = Service::start();
     service.known().tells_region = false;
     let state = tempfile::tempdir().unwrap();
-    let mut command = streaming(&service, state.path(), &["-i", "100ms", "-q", "--", "sleep", "2.6"]);
-    assert!(command.env("TRACKER_UPLOAD_INTERVAL", "1").status().unwrap().success());
+    let mut command = streaming(&service, state.path(), &["-i", "100ms"]);
+    command.env("TRACKER_UPLOAD_INTERVAL", "1");
+    run_until(&Recording::new(), &mut command, "three batches", || service.known().count("PUT") >= 3);
     let known = service.known();
-    let count = |start: &str| known.requests.iter().filter(|request| request.starts_with(start)).count();
-    assert!(count("PUT") >= 3, "{:?}", known.requests);
-    assert_eq!(count("HEAD"), 1, "{:?}", known.requests);
+    assert_eq!(known.count("HEAD"), 1, "{:?}", known.requests);
 }
 
 #[test]
@@ -165,23 +169,14 @@ fn t_eor_01_sigterm_without_a_command_flushes_and_ends_with_0() {
     assert_eq!(service.rows("run-1").0.len(), samples(&output.stdout).len());
 }
 
-#[flaky_test]
+#[test]
 fn t_cld_01_without_a_cloud_its_fields_are_null_and_nothing_is_waited_for() {
-    let output = command(tracker())
-        .args([
-            "-i",
-            "100ms",
-            "--enable",
-            "cloud",
-            "--set",
-            "sources.cloud.endpoint=http://127.0.0.1:1",
-            "--",
-            "sleep",
-            "0.5",
-        ])
-        .output()
-        .unwrap();
-    let samples = samples(&output.stderr);
+    let recording = Recording::new();
+    let script = format!("{}; {}", recording.until(1, "\"cloud\":{"), recording.until(1, "\"host_vcpus\":"));
+    let mut tracked = command(tracker());
+    tracked.args(["-i", "100ms", "--enable", "cloud", "--set", "sources.cloud.endpoint=http://127.0.0.1:1", "-o"]);
+    recording.run(tracked.arg(recording.path()).args(["--", "sh", "-c", &script]));
+    let samples = recording.samples();
     let clouds: Vec<&Json> = samples.iter().filter_map(|sample| sample.get("cloud")).collect();
     assert_eq!(clouds.len(), 1, "once, when it is known");
     assert!(clouds[0].as_object().unwrap().values().all(Json::is_null), "{}", clouds[0]);
@@ -193,24 +188,27 @@ fn t_cld_01_without_a_cloud_its_fields_are_null_and_nothing_is_waited_for() {
     // A service that never answers holds up neither the start nor the end.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("sources.cloud.endpoint=http://{}", listener.local_addr().unwrap());
-    let start = Instant::now();
-    let status =
-        command(tracker()).args(["-q", "--enable", "cloud", "--set", &endpoint, "--", "true"]).status().unwrap();
-    assert!(status.success() && start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    in_time(|| {
+        let start = Instant::now();
+        let mut tracked = command(tracker());
+        tracked.args(["-q", "--enable", "cloud", "--set", &endpoint, "--", "true"]);
+        assert!(tracked.status().unwrap().success());
+        start.elapsed() < Duration::from_secs(2)
+    });
 }
 
 #[test]
 fn a_suppressed_field_of_the_host_appears_nowhere() {
     let service = Service::start();
     let state = tempfile::tempdir().unwrap();
-    let mut command = streaming(
-        &service,
-        state.path(),
-        &["-i", "50ms", "--set", "sources.host.suppress=[\"host_name\"]", "--", "sleep", "0.2"],
-    );
-    let output = command.env("TRACKER_HOST_IP", "0").env("TRACKER_HOST_ID", "").output().unwrap();
+    let recording = Recording::new();
+    let script = recording.until(1, "\"host_vcpus\":");
+    let mut command =
+        streaming(&service, state.path(), &["-i", "50ms", "--set", "sources.host.suppress=[\"host_name\"]"]);
+    command.env("TRACKER_HOST_IP", "0").env("TRACKER_HOST_ID", "").arg("-o").arg(recording.path());
+    recording.run(command.args(["--", "sh", "-c", &script]));
     let facts = service.known().runs["run-1"].facts.clone();
-    let host = samples(&output.stderr).iter().find_map(|sample| sample.get("host").cloned()).unwrap();
+    let host = recording.samples().iter().find_map(|sample| sample.get("host").cloned()).unwrap();
     for field in ["host_ip", "host_id", "host_name", "host_hostname"] {
         assert!(facts.get(field).is_none() && host.get(field).is_none(), "{field}: {facts} {host}");
     }
@@ -219,58 +217,57 @@ fn a_suppressed_field_of_the_host_appears_nowhere() {
 
 #[test]
 fn the_token_and_the_keys_are_nowhere() {
-    in_time(|| {
-        let service = Service::start();
-        service.trouble(&[("PUT", Trouble::Status(500, None))]);
-        let state = tempfile::tempdir().unwrap();
-        let mut command = streaming(
-            &service,
-            state.path(),
-            &["-i", "50ms", "--set", "sinks.sentinel-s3.finish_timeout_secs=1", "--", "sleep", "2.2"],
-        );
-        let output = command.env("TRACKER_UPLOAD_INTERVAL", "1").output().unwrap();
-        let mut texts = vec![text(&output.stderr), text(&output.stdout)];
-        let mut folders = vec![state.path().to_owned()];
-        let mut files = 0;
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(folder).unwrap().flatten() {
-                use std::os::unix::fs::PermissionsExt;
-                let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
-                if entry.path().is_dir() {
-                    folders.push(entry.path());
-                    assert!(mode == 0o700 || !entry.path().to_string_lossy().contains("spool"), "{mode:o}");
-                } else {
-                    assert_eq!(mode, 0o600, "{}", entry.path().display());
-                    texts.push(text(&std::fs::read(entry.path()).unwrap()));
-                    files += 1;
-                }
+    let service = Service::start();
+    service.trouble(&[("PUT", Trouble::Status(500, None))]);
+    let state = tempfile::tempdir().unwrap();
+    let recording = Recording::new();
+    let options = ["-i", "50ms", "--set", "sinks.sentinel-s3.finish_timeout_secs=1"];
+    let mut command = streaming(&service, state.path(), &options);
+    command.env("TRACKER_UPLOAD_INTERVAL", "1");
+    let output = run_until(&recording, &mut command, "a batch", || service.known().count("PUT") >= 1);
+    let samples = std::fs::read(recording.path()).unwrap();
+    let mut texts = vec![text(&output.stderr), text(&output.stdout), text(&samples)];
+    let mut folders = vec![state.path().to_owned()];
+    let mut files = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            use std::os::unix::fs::PermissionsExt;
+            let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+            if entry.path().is_dir() {
+                folders.push(entry.path());
+                assert!(mode == 0o700 || !entry.path().to_string_lossy().contains("spool"), "{mode:o}");
+            } else {
+                assert_eq!(mode, 0o600, "{}", entry.path().display());
+                texts.push(text(&std::fs::read(entry.path()).unwrap()));
+                files += 1;
             }
         }
-        for arguments in [&["config", "show"][..], &["components"]] {
-            texts.push(text(&streaming(&service, state.path(), arguments).output().unwrap().stdout));
-        }
-        for secret in [TOKEN, "secret/key+", "secret%2Fkey", "session//token", "session%2F%2Ftoken", "X-Amz-Signature"]
-        {
-            assert!(texts.iter().all(|text| !text.contains(secret)), "{secret}");
-        }
-        // There is something in the spool.
-        files >= 3
-    });
+    }
+    for arguments in [&["config", "show"][..], &["components"]] {
+        texts.push(text(&streaming(&service, state.path(), arguments).output().unwrap().stdout));
+    }
+    for secret in [TOKEN, "secret/key+", "secret%2Fkey", "session//token", "session%2F%2Ftoken", "X-Amz-Signature"] {
+        assert!(texts.iter().all(|text| !text.contains(secret)), "{secret}");
+    }
+    // There is something in the spool.
+    assert!(files >= 3, "{files}");
 }
 
-#[flaky_test]
+#[test]
 fn tls_with_the_certificates_of_the_system_and_no_others() {
     let service = Service::start_tls();
     let state = tempfile::tempdir().unwrap();
-    let arguments = ["-i", "50ms", "-q", "--", "sh", "-c", "sleep 1.4; exit 5"];
-    let mut known = streaming(&service, state.path(), &arguments);
+    let recording = Recording::new();
+    let mut known = streaming(&service, state.path(), &["-i", "50ms"]);
     known.env("SSL_CERT_FILE", service.certificate.as_ref().unwrap()).env("TRACKER_UPLOAD_INTERVAL", "1");
-    let output = known.output().unwrap();
-    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(5), ""));
-    assert!(service.rows("run-1").0.len() >= 20);
-    assert!(service.known().requests.iter().any(|request| request.starts_with("PUT")));
+    let output = run_until(&recording, &mut known, "a batch", || service.known().count("PUT") >= 1);
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+    assert_eq!(service.rows("run-1").0.len(), recording.samples().len());
 
-    let output = streaming(&service, state.path(), &arguments).output().unwrap();
+    let recording = Recording::new();
+    let script = format!("{}; exit 5", recording.until_said("certificate"));
+    let mut unknown = streaming(&service, state.path(), &["-i", "50ms", "-q", "--", "sh", "-c", &script]);
+    let output = recording.run(&mut unknown);
     let said = text(&output.stderr);
     assert!(output.status.code() == Some(5) && said.contains("certificate"), "{said}");
     assert_eq!(service.known().runs.len(), 1);
@@ -303,15 +300,19 @@ fn the_proxy_of_the_environment_is_for_the_service_and_not_for_metadata() {
     let service = Service::start();
     let state = tempfile::tempdir().unwrap();
     let endpoint = format!("sources.cloud.endpoint={}", service.url);
-    let mut command =
-        streaming(&service, state.path(), &["-q", "-i", "100ms", "--set", &endpoint, "--", "sleep", "0.4"]);
-    let output = command.env("ALL_PROXY", "http://127.0.0.1:1").output().unwrap();
+    let options = ["-q", "-i", "100ms", "--set", &endpoint];
+    let recording = Recording::new();
+    let script = format!("{}; {}", recording.until_said("refused"), recording.until_told());
+    let mut command = streaming(&service, state.path(), &[&options[..], &["--", "sh", "-c", &script]].concat());
+    let asked = || service.known().count("PUT /latest") >= 1;
+    let output = recording.run_until(command.env("ALL_PROXY", "http://127.0.0.1:1"), "a request for metadata", asked);
     assert!(output.status.success() && text(&output.stderr).contains("refused"), "{}", text(&output.stderr));
     let requests = std::mem::take(&mut service.known().requests);
     assert!(requests.iter().any(|request| request.ends_with("/latest/api/token")), "{requests:?}");
     assert!(!requests.iter().any(|request| request.contains("/runs")), "{requests:?}");
 
-    let output = command.env("NO_PROXY", "127.0.0.1").output().unwrap();
+    let mut command = streaming(&service, state.path(), &[&options[..], &["--", "true"]].concat());
+    let output = command.env("ALL_PROXY", "http://127.0.0.1:1").env("NO_PROXY", "127.0.0.1").output().unwrap();
     assert_eq!(text(&output.stderr), "");
     assert!(service.known().requests.contains(&"POST /runs".to_owned()));
 }

@@ -1,23 +1,24 @@
 //! What goes wrong with the service, the network and the disk: nothing is lost, and each thing is said once.
 
-use std::io::Read;
-use std::process::Stdio;
+use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
-use flaky_test::flaky_test;
 use resource_tracker_tests::sentinel::{
-    BUCKET, Service, Trouble, run, stamps, streaming, upload, wait_for_rows, waiting,
+    BUCKET, Service, Trouble, run_until, stamps, streaming, upload, wait_for_rows, waiting,
 };
-use resource_tracker_tests::{command, has, is_root, text, tracker};
+use resource_tracker_tests::{Recording, command, has, in_time, is_root, text, tracker, wait_until};
 use serde_json::{Value as Json, json};
 
-#[flaky_test]
+#[test]
 fn a_refused_token_is_said_once_and_not_tried_again() {
     let service = Service::start();
     let state = tempfile::tempdir().unwrap();
-    let mut command = streaming(&service, state.path(), &["-i", "50ms", "-q", "--", "sleep", "0.6"]);
+    let recording = Recording::new();
+    let script = format!("{}; {}", recording.until_said("refused the token"), recording.until(10, ""));
+    let mut command = streaming(&service, state.path(), &["-i", "50ms", "-o"]);
     let secret = "another-token-0815";
-    let output = command.env("SENTINEL_API_TOKEN", secret).output().unwrap();
+    command.arg(recording.path()).args(["--", "sh", "-c", &script]).env("SENTINEL_API_TOKEN", secret);
+    let output = recording.run(&mut command);
     assert!(output.status.success());
     let said = text(&output.stderr);
     assert!(said.contains("refused the token"), "{said}");
@@ -28,14 +29,14 @@ fn a_refused_token_is_said_once_and_not_tried_again() {
     assert!(sent.status.success() && text(&sent.stdout).contains("1 run would be sent"), "{}", text(&sent.stdout));
     let sent = upload(&service, state.path(), &[]);
     assert!(sent.status.success() && text(&sent.stdout).ends_with("1 run sent\n"), "{sent:?}");
-    assert!(service.rows("run-1").0.len() >= 10);
+    assert_eq!(service.rows("run-1").0.len(), recording.samples().len());
     assert_eq!(
         (waiting(state.path()), text(&upload(&service, state.path(), &[]).stdout).as_str()),
         (0, "nothing waits\n")
     );
 }
 
-#[flaky_test]
+#[test]
 fn what_is_tried_again_and_what_is_not() {
     for (trouble, requests) in [
         (Trouble::Status(422, None), 1..=1),
@@ -47,7 +48,13 @@ fn what_is_tried_again_and_what_is_not() {
     ] {
         let service = Service::start();
         service.trouble(&[("POST /runs", trouble)]);
-        let (output, state) = run(&service, &["-i", "50ms", "-q", "--", "sleep", "1"]);
+        let state = tempfile::tempdir().unwrap();
+        let recording = Recording::new();
+        // Long enough for a second request where there must be none.
+        let script = format!("{}; sleep 1; {}", recording.until_said("POST /runs"), recording.until_told());
+        let mut command = streaming(&service, state.path(), &["-i", "50ms", "-q", "--", "sh", "-c", &script]);
+        let is_enough = || service.known().requests.len() >= *requests.start();
+        let output = recording.run_until(&mut command, "as many requests as there must be", is_enough);
         assert!(output.status.success());
         let count = service.known().requests.len();
         assert!(requests.contains(&count), "{trouble:?}: {count}");
@@ -56,20 +63,28 @@ fn what_is_tried_again_and_what_is_not() {
     }
 }
 
-#[flaky_test]
+#[test]
 fn the_end_is_bounded_and_does_not_change_the_exit_code() {
     let service = Service::start();
     service.trouble(&[("finish", Trouble::Delay(Duration::from_secs(60)))]);
-    let start = Instant::now();
-    let (output, state) =
-        run(&service, &["-q", "--set", "sinks.sentinel-s3.finish_timeout_secs=1", "--", "sh", "-c", "exit 7"]);
-    assert_eq!(output.status.code(), Some(7));
-    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
-    assert!(text(&output.stderr).contains("resource-tracker upload"), "{}", text(&output.stderr));
+    let state = tempfile::tempdir().unwrap();
+    let mut runs = 0;
+    in_time(|| {
+        let start = Instant::now();
+        let options = ["-q", "--set", "sinks.sentinel-s3.finish_timeout_secs=1"];
+        let mut command = streaming(&service, state.path(), &[&options[..], &["--", "sh", "-c", "exit 7"]].concat());
+        let output = command.output().unwrap();
+        runs += 1;
+        assert_eq!(output.status.code(), Some(7));
+        assert!(text(&output.stderr).contains("resource-tracker upload"), "{}", text(&output.stderr));
+        start.elapsed() < Duration::from_secs(4)
+    });
     // The next run of the same user completes it.
     service.trouble(&[]);
-    let mut next = streaming(&service, state.path(), &["-q", "--", "sleep", "2"]);
-    assert!(next.status().unwrap().success());
+    let mut next = streaming(&service, state.path(), &[]);
+    let is_complete = || service.known().runs.values().filter(|run| run.finish.is_some()).count() >= runs;
+    let output = run_until(&Recording::new(), &mut next, "the end of the run before", is_complete);
+    assert!(output.status.success());
     assert_eq!(waiting(state.path()), 0);
     assert_eq!(service.known().runs["run-1"].finish.as_ref().unwrap()["exit_code"], 7);
 }
@@ -78,23 +93,24 @@ fn the_end_is_bounded_and_does_not_change_the_exit_code() {
 fn a_run_that_was_killed_is_completed() {
     let service = Service::start();
     let state = tempfile::tempdir().unwrap();
-    let mut killed = streaming(&service, state.path(), &["-i", "20ms"]).stdout(Stdio::piped()).spawn().unwrap();
+    let recording = Recording::new();
+    let mut killed = streaming(&service, state.path(), &["-i", "20ms", "-o"]);
+    let mut killed = recording.start(killed.arg(recording.path()));
     wait_for_rows(state.path());
-    std::thread::sleep(Duration::from_millis(700));
+    wait_until("a registered run", || !service.known().runs.is_empty());
+    wait_until("samples", || recording.samples().len() >= 30);
     killed.kill().unwrap();
-    let mut printed = String::new();
-    killed.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
     killed.wait().unwrap();
     let sent = upload(&service, state.path(), &[]);
     assert!(sent.status.success(), "{sent:?}");
     let rows = service.rows("run-1").0;
-    let complete = printed.matches('\n').count();
+    let complete = recording.samples().len();
     assert!(rows.len() + 1 >= complete, "{} rows of {complete}", rows.len());
     let finish = service.known().runs["run-1"].finish.clone().unwrap();
     assert_eq!((&finish["run_status"], &finish["exit_code"]), (&"failed".into(), &Json::Null));
 }
 
-#[flaky_test]
+#[test]
 fn what_cannot_work_is_said_in_one_line_and_harms_nothing_else() {
     let good = Service::start();
     let tell = |answer: Json| {
@@ -115,12 +131,13 @@ fn what_cannot_work_is_said_in_one_line_and_harms_nothing_else() {
         (&nothing, "X", "", "the answer is not what was expected"),
     ] {
         let state = tempfile::tempdir().unwrap();
-        let mut command = streaming(
-            service,
-            state.path(),
-            &["-i", "200ms", "--set", "sinks.sentinel-s3.finish_timeout_secs=1", "--", "sh", "-c", "sleep 1.3; exit 5"],
-        );
-        let output = command.env("TRACKER_UPLOAD_INTERVAL", "1").env(variable, value).output().unwrap();
+        let recording = Recording::new();
+        let (said, enough) =
+            (recording.until_said(expected), recording.until_in(recording.stderr(), 6, "timestamp_ms"));
+        let script = format!("{said}; {enough}; exit 5");
+        let options = ["-i", "100ms", "--set", "sinks.sentinel-s3.finish_timeout_secs=1", "--", "sh", "-c", &script];
+        let mut command = streaming(service, state.path(), &options);
+        let output = recording.run(command.env("TRACKER_UPLOAD_INTERVAL", "1").env(variable, value));
         assert_eq!(output.status.code(), Some(5), "{expected}");
         let (said, json): (Vec<_>, Vec<_>) =
             output.stderr.split_inclusive(|byte| *byte == b'\n').partition(|line| !line.starts_with(b"{"));
@@ -131,45 +148,62 @@ fn what_cannot_work_is_said_in_one_line_and_harms_nothing_else() {
     }
 }
 
-#[flaky_test]
+#[test]
 fn a_spool_of_somebody_else_or_behind_a_link_is_refused() {
     let service = Service::start();
     let state = tempfile::tempdir().unwrap();
     let (real, link) = (state.path().join("real"), state.path().join("link"));
     std::fs::create_dir(&real).unwrap();
     std::os::unix::fs::symlink(&real, &link).unwrap();
-    let mut command = streaming(&service, state.path(), &["-q", "-i", "50ms", "--spool-dir"]);
-    let output = command.arg(&link).args(["--", "sleep", "0.3"]).output().unwrap();
+    let recording = Recording::new();
+    let mut command = streaming(&service, state.path(), &["-i", "50ms", "--spool-dir"]);
+    command.arg(&link).arg("-o").arg(recording.path()).args(["--", "sh", "-c", &recording.until(5, "")]);
+    let output = recording.run(&mut command);
     assert!(output.status.success() && text(&output.stderr).contains("is a link"), "{}", text(&output.stderr));
     assert_eq!(std::fs::read_dir(&real).unwrap().count(), 0);
-    assert!(service.rows("run-1").0.len() >= 5, "rows went from memory");
+    assert_eq!(service.rows("run-1").0.len(), recording.samples().len(), "rows went from memory");
 }
 
-#[flaky_test]
+#[test]
 fn a_full_disk_is_said_once_and_rows_go_from_memory() {
     let service = Service::start();
     let state = tempfile::tempdir().unwrap();
     // What a process may write to a file at most, stands for a disk that is full.
     let script = "trap '' XFSZ; ulimit -f 4; exec \"$0\" \"$@\"";
+    let recording = Recording::new();
+    let job = format!("{}; {}", recording.until_said("takes no more rows"), recording.until_told());
     let mut command = command("sh");
-    command.args(["-c", script]).arg(tracker()).args(["-q", "-i", "5ms", "--", "sleep", "1"]);
-    let output = command.envs(service.environment(state.path())).output().unwrap();
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    command.args(["-c", script]).arg(tracker()).args(["-i", "5ms", "-o", "-", "--", "sh", "-c", &job]);
+    let mut run = recording.start_piped(command.envs(service.environment(state.path())));
+    // Standard output is a pipe, which has no limit.
+    let mut lines = BufReader::new(run.stdout.take().unwrap()).lines();
+    wait_until("the message", || {
+        assert!(lines.next().is_some());
+        std::fs::read_to_string(recording.stderr()).unwrap().contains("takes no more rows")
+    });
+    let more = lines.by_ref().take(110).count();
+    recording.go_on();
+    let rest = lines.count();
+    let output = recording.end(run);
+    assert!(output.status.success() && more == 110 && rest > 0, "{more} {rest} {}", text(&output.stderr));
     assert_eq!(text(&output.stderr).matches("takes no more rows").count(), 1, "{}", text(&output.stderr));
     let rows = service.rows("run-1").0;
     assert!(rows.len() > 100 && stamps(&rows).is_sorted(), "{}", rows.len());
 }
 
-#[flaky_test]
+#[test]
 fn beyond_its_limit_the_spool_gives_up_the_oldest_batches_and_says_so() {
-    let options = ["-q", "-i", "2ms", "--spool-max", "0", "--set", "sinks.sentinel-s3.finish_timeout_secs=1"];
+    let options = ["-i", "2ms", "--spool-max", "0", "--set", "sinks.sentinel-s3.finish_timeout_secs=1"];
     // The store takes nothing; the service cannot be spoken to at all.
     for (variable, value) in [("X", ""), ("SENTINEL_API_URL", "http://sentinel.example.com")] {
         let service = Service::start();
         service.trouble(&[("PUT", Trouble::Status(503, None))]);
         let state = tempfile::tempdir().unwrap();
-        let mut command = streaming(&service, state.path(), &[&options[..], &["--", "sleep", "2.5"]].concat());
-        let output = command.env("TRACKER_UPLOAD_INTERVAL", "0.5").env(variable, value).output().unwrap();
+        let recording = Recording::new();
+        let mut command = streaming(&service, state.path(), &options);
+        command.env("TRACKER_UPLOAD_INTERVAL", "0.5").env(variable, value);
+        let is_full = || std::fs::read_to_string(recording.stderr()).unwrap().contains("the spool is full");
+        let output = run_until(&recording, &mut command, "a full spool", is_full);
         assert!(text(&output.stderr).contains("the spool is full"), "{}", text(&output.stderr));
         service.trouble(&[]);
         assert!(upload(&service, state.path(), &[]).status.success());
@@ -181,49 +215,52 @@ fn beyond_its_limit_the_spool_gives_up_the_oldest_batches_and_says_so() {
     }
 }
 
-#[flaky_test]
+#[test]
 fn three_uploads_that_fail_in_a_row_are_said_and_rows_wait() {
     let service = Service::start();
     service.trouble(&[("PUT", Trouble::Status(500, None))]);
     let state = tempfile::tempdir().unwrap();
-    let mut command = streaming(&service, state.path(), &["-i", "50ms", "-q", "--", "sleep", "6"]);
-    let mut run = command.env("TRACKER_UPLOAD_INTERVAL", "0.3").stderr(Stdio::piped()).spawn().unwrap();
-    let puts = || service.known().requests.iter().filter(|request| request.starts_with("PUT")).count();
-    while puts() < 3 && run.try_wait().unwrap().is_none() {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    std::thread::sleep(Duration::from_millis(200));
-    service.trouble(&[]);
-    assert!(run.wait().unwrap().success());
-    let mut said = String::new();
-    run.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    let recording = Recording::new();
+    let mut command = streaming(&service, state.path(), &["-i", "50ms"]);
+    command.env("TRACKER_UPLOAD_INTERVAL", "0.3");
+    let is_said = |text: &str| std::fs::read_to_string(recording.stderr()).unwrap().contains(text);
+    let output = run_until(&recording, &mut command, "a store that works again", || {
+        if is_said("500") {
+            service.trouble(&[]);
+        }
+        is_said("takes rows again")
+    });
+    let puts = service.known().count("PUT");
+    assert!(output.status.success());
+    let said = text(&output.stderr);
     let lines: Vec<&str> = said.lines().collect();
     assert!(lines.len() == 2 && lines[0].contains("PUT s3://") && lines[0].contains("500"), "{said}");
     assert!(lines[1].contains("takes rows again"), "{said}");
-    assert!(puts() > 3);
+    assert!(puts > 3);
     let rows = service.rows("run-1").0;
-    assert!(rows.len() >= 110 && stamps(&rows).is_sorted(), "{}", rows.len());
+    assert_eq!(rows.len(), recording.samples().len());
+    assert!(stamps(&rows).is_sorted());
 }
 
-#[flaky_test]
+#[test]
 fn whoever_does_not_want_to_wait_for_the_end_stops_it_once_more() {
     let service = Service::start();
     service.trouble(&[("finish", Trouble::Delay(Duration::from_secs(60)))]);
     let state = tempfile::tempdir().unwrap();
-    let start = Instant::now();
-    let mut run = streaming(&service, state.path(), &["-q", "--", "sh", "-c", "exit 7"]).spawn().unwrap();
-    while !service.known().requests.iter().any(|request| request.contains("finish")) {
-        assert!(start.elapsed() < Duration::from_secs(20));
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let pid = nix::unistd::Pid::from_raw(run.id() as i32);
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
-    assert_eq!(run.wait().unwrap().code(), Some(7));
-    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
-    assert_eq!(waiting(state.path()), 1);
+    in_time(|| {
+        service.known().requests.clear();
+        let start = Instant::now();
+        let mut run = streaming(&service, state.path(), &["-q", "--", "sh", "-c", "exit 7"]).spawn().unwrap();
+        wait_until("the end of the run", || service.known().requests.iter().any(|request| request.contains("finish")));
+        let pid = nix::unistd::Pid::from_raw(run.id() as i32);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+        assert_eq!(run.wait().unwrap().code(), Some(7));
+        assert!(waiting(state.path()) >= 1);
+        start.elapsed() < Duration::from_secs(20)
+    });
 }
 
-#[flaky_test]
+#[test]
 fn on_a_disk_without_any_room_the_run_is_still_finished() {
     let test = "on_a_disk_without_any_room_the_run_is_still_finished";
     if !is_root(test) || !has("unshare", test) {
@@ -232,15 +269,21 @@ fn on_a_disk_without_any_room_the_run_is_still_finished() {
     let service = Service::start();
     let state = tempfile::tempdir().unwrap();
     // Somebody else takes all that is left while the run goes on, so that nothing at all can be written at the end.
-    let fill = "(sleep 0.7; cat /dev/zero >\"$0/fill\" 2>/dev/null) &";
+    let recording = Recording::new();
+    let full = recording.path().with_file_name("full");
+    let fill =
+        format!("({}; cat /dev/zero >\"$0/fill\" 2>/dev/null; : >'{}') &", recording.until(100, ""), full.display());
     let script = format!("mount -t tmpfs -o size=64k tmpfs \"$0\" && {{ {fill} exec \"$@\"; }}");
+    let job = format!("{}; {}", recording.until_said("takes no more rows"), recording.until(210, ""));
     let mut command = command("unshare");
     command.args(["-m", "sh", "-c", &script]).arg(state.path()).arg(tracker());
-    command.args(["-q", "-i", "5ms", "--", "sleep", "1.5"]).envs(service.environment(state.path()));
-    let output = command.output().unwrap();
+    command.args(["-i", "5ms", "-o"]).arg(recording.path()).args(["--", "sh", "-c", &job]);
+    let output = recording.run(command.envs(service.environment(state.path())));
+    assert!(full.exists());
     let said = text(&output.stderr);
     assert!(output.status.success() && said.matches("takes no more rows").count() == 1, "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
     let rows = service.rows("run-1").0;
+    assert_eq!(rows.len(), recording.samples().len());
     assert!(rows.len() > 200 && stamps(&rows).is_sorted(), "{}", rows.len());
 }

@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::{self, pki_types::PrivateKeyDer};
 
-pub use run::{run, stamps, streaming, upload, waiting};
+pub use run::{run, run_until, stamps, streaming, upload, waiting};
 
 pub const TOKEN: &str = "sentinel-test-token-4711";
 pub const BUCKET: &str = "sentinel-bucket";
@@ -158,6 +158,13 @@ impl Service {
             text.lines().skip(1).map(str::to_owned)
         });
         (rows.collect(), finish["data_source"] == "inline")
+    }
+}
+
+impl Known {
+    /// How many requests had this method.
+    pub fn count(&self, method: &str) -> usize {
+        self.requests.iter().filter(|request| request.starts_with(method)).count()
     }
 }
 

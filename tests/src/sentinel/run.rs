@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use super::Service;
-use crate::{command, tracker};
+use crate::{Recording, command, tracker};
 
 /// A tracker that streams to the service, with its state in this directory.
 pub fn streaming(service: &Service, state: &Path, arguments: &[&str]) -> Command {
@@ -18,6 +18,12 @@ pub fn run(service: &Service, arguments: &[&str]) -> (Output, tempfile::TempDir)
     let state = tempfile::tempdir().unwrap();
     let output = streaming(service, state.path(), arguments).output().unwrap();
     (output, state)
+}
+
+/// Records a run to a file, with nothing but messages on standard error, whose job lasts until it is so.
+pub fn run_until(recording: &Recording, tracker: &mut Command, what: &str, is_so: impl FnMut() -> bool) -> Output {
+    tracker.arg("-o").arg(recording.path()).args(["--", "sh", "-c", &recording.until_told()]);
+    recording.run_until(tracker, what, is_so)
 }
 
 /// The first columns, which are of one length.
