@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
+use std::time::Duration;
 
-use flaky_test::flaky_test;
-use resource_tracker_tests::{command, stop_after, text, tracker};
+use resource_tracker_tests::{Recording, command, in_time, stop_after, text, tracker, wait_for};
 
 /// The Python interpreter that has the package: `RESOURCE_TRACKER_PYTHON`, or `python3`.
 fn python() -> Option<String> {
@@ -25,7 +25,7 @@ fn columns(csv: &str) -> BTreeMap<String, Vec<f64>> {
     columns
 }
 
-#[flaky_test]
+#[test]
 fn t_compat_01_the_python_package_sees_the_same() {
     let Some(python) = python() else {
         println!("skipped: T-COMPAT-01 needs the Python package resource-tracker (see RESOURCE_TRACKER_PYTHON)");
@@ -33,25 +33,33 @@ fn t_compat_01_the_python_package_sees_the_same() {
     };
     // The whole minute with the variable that CI sets.
     let seconds = if std::env::var_os("RESOURCE_TRACKER_LONG_TESTS").is_some() { 60 } else { 15 };
-    let directory = tempfile::tempdir().unwrap();
-    let theirs = directory.path().join("python.csv");
+    in_time(|| both_see_the_same(&python, seconds));
+}
+
+/// Whether the means over the run are the same. A burst can fall into the one's seconds and not into the other's, which
+/// begin at another moment; what is really off is off each time.
+fn both_see_the_same(python: &str, seconds: usize) -> bool {
+    let recording = Recording::new();
+    let theirs = recording.path();
     let program =
         format!("from resource_tracker import SystemTracker\nSystemTracker(interval=1, output_file={theirs:?})");
+    let rows = || std::fs::read_to_string(&theirs).unwrap_or_default().lines().count();
     // A steady load, so that there is something to agree about.
-    let millis = (seconds * 1000 + 4000).to_string();
     let mut load =
-        command(env!("CARGO_BIN_EXE_job")).args(["burn", "1", &millis]).stdout(Stdio::null()).spawn().unwrap();
+        command(env!("CARGO_BIN_EXE_job")).args(["burn", "1", "600000"]).stdout(Stdio::null()).spawn().unwrap();
     let mut their_run = command(python).args(["-c", &program]).spawn().unwrap();
-    let mut ours = command(tracker());
+    // Python takes seconds to start on a busy machine.
+    wait_for(Duration::from_secs(60), "a row of Python", || rows() >= 2);
     // The header and the rows.
-    let ours = stop_after(seconds + 1, ours.args(["-i", "1", "--csv-columns", "python"]));
+    let ours = stop_after(seconds + 1, command(tracker()).args(["-i", "1", "--csv-columns", "python"]));
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(their_run.id() as i32), nix::sys::signal::Signal::SIGTERM)
         .unwrap();
     their_run.wait().unwrap();
     load.kill().unwrap();
     load.wait().unwrap();
 
-    let (ours, theirs) = (columns(&text(&ours.stdout)), columns(&std::fs::read_to_string(theirs).unwrap()));
+    let (ours, theirs) = (columns(&text(&ours.stdout)), columns(&std::fs::read_to_string(&theirs).unwrap()));
+    assert!(theirs.keys().eq(ours.keys()), "the columns have the same names");
     // Rows of the same moment: the nearest ones. The first row of Python covers its own start.
     let nearest = |at: f64| {
         let near = |row: &usize| (ours["timestamp"][*row] + 0.5 - at).abs();
@@ -59,8 +67,11 @@ fn t_compat_01_the_python_package_sees_the_same() {
     };
     let pairs: Vec<(usize, usize)> =
         (1..theirs["timestamp"].len()).filter_map(|row| Some((row, nearest(theirs["timestamp"][row])?))).collect();
-    // Python takes seconds to start on a busy machine, and leaves out rows that it is late for.
-    assert!(pairs.len() >= seconds / 2, "{} rows", pairs.len());
+    // Python leaves out rows that it is late for.
+    if pairs.len() < seconds / 2 {
+        println!("{} rows", pairs.len());
+        return false;
+    }
     println!("{:<22} {:>16} {:>16} {:>8}", "column", "python", "tracker", "off");
     let mut off = Vec::new();
     for (name, their) in &theirs {
@@ -90,5 +101,6 @@ fn t_compat_01_the_python_package_sees_the_same() {
             off.push(name.clone());
         }
     }
-    assert!(off.is_empty(), "more than 5 % off: {off:?}");
+    println!("more than 5 % off: {off:?}");
+    off.is_empty()
 }

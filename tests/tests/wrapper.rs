@@ -6,10 +6,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Output, Stdio};
 
-use flaky_test::flaky_test;
 use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::unistd::Pid;
-use resource_tracker_tests::{command, has, in_time, is_root, samples, text, track, tracker, wait_until};
+use resource_tracker_tests::{Recording, command, has, in_time, is_root, samples, text, track, tracker, wait_until};
 
 /// The exit code as a shell reports it.
 fn code(output: &Output) -> i32 {
@@ -193,15 +192,33 @@ fn the_command_lives_on_when_the_tracker_is_killed() {
     wait_until("its end", || done.exists());
 }
 
-#[flaky_test]
+#[test]
 fn orphans_stay_in_the_tree_and_are_reaped() {
-    let script = "setsid sh -c 'sleep 0.6 & exit' & sleep 0.2; ps -o stat= --ppid $PPID | grep -c Z; sleep 0.2";
-    let output = track(["-i", "50ms", "-o", "/dev/stderr", "--", "sh", "-c", script]);
-    assert_eq!(text(&output.stdout).trim(), "0", "no zombies");
-    let with_orphan = samples(&output.stderr);
-    let children: Vec<u64> =
-        with_orphan.iter().filter_map(|sample| sample["cpu"]["process_child_count"].as_u64()).collect();
-    assert!(children.contains(&2), "the orphaned sleep and the shell's own: {children:?}");
+    let recording = Recording::new();
+    // The parent of the orphan has ended and is waited for before anything is said.
+    let script = format!("setsid sh -c 'sleep 100 & echo $!'; sleep 100 & echo $!; {}", recording.until_told());
+    let mut tracker = command(tracker());
+    tracker.args(["-i", "50ms", "-o"]).arg(recording.path()).args(["--", "sh", "-c", &script]);
+    let run = recording.start(&mut tracker);
+    let said = || text(&std::fs::read(recording.stdout()).unwrap());
+    wait_until("both of them", || said().lines().count() == 2);
+    let before = recording.samples().len();
+    wait_until("samples", || recording.samples().len() >= before + 4);
+    let children = |samples: &[serde_json::Value]| -> Vec<Option<u64>> {
+        samples.iter().map(|sample| sample["cpu"]["process_child_count"].as_u64()).collect()
+    };
+    // The orphaned sleep, the shell's own, and the program that waits; the first sample can be of before.
+    let seen = children(&recording.samples()[before + 1..]);
+    assert!(seen.iter().all(|count| *count == Some(3)), "{seen:?}");
+    let said = said();
+    let [orphan, own] = said.lines().map(|pid| pid.parse().unwrap()).collect::<Vec<i32>>()[..] else {
+        panic!("{said}")
+    };
+    kill(Pid::from_raw(orphan), Signal::SIGKILL).unwrap();
+    wait_until("the end of the orphan", || !std::path::Path::new(&format!("/proc/{orphan}")).exists());
+    kill(Pid::from_raw(own), Signal::SIGKILL).unwrap();
+    recording.go_on();
+    assert_eq!(recording.end(run).status.code(), Some(0));
 }
 
 #[test]
