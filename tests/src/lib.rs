@@ -5,7 +5,7 @@ pub mod plugin;
 mod recording;
 pub mod sentinel;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -107,9 +107,21 @@ pub fn stop_when(lines: usize, text: &str, tracker: &mut Command) -> Output {
 }
 
 /// Does what takes time up to three times, until it says that it came in time: a shared machine can stand still for
-/// seconds. Whatever else is wrong is asserted in it, and fails at once.
+/// seconds. Whatever else is wrong is asserted in it, and fails at once. The file `RESOURCE_TRACKER_LATE` gets a line for
+/// each time that it was too late.
 pub fn in_time(mut was_in_time: impl FnMut() -> bool) {
-    assert!((0..3).any(|_| was_in_time()), "too late, three times");
+    for _ in 0..3 {
+        if was_in_time() {
+            return;
+        }
+        let test = std::thread::current().name().unwrap_or("a thread of a test").to_owned();
+        println!("{test}: too late");
+        if let Some(path) = std::env::var_os("RESOURCE_TRACKER_LATE") {
+            let file = std::fs::File::options().create(true).append(true).open(path);
+            file.and_then(|mut file| file.write_all(format!("{test}\n").as_bytes())).expect("a note can be taken");
+        }
+    }
+    panic!("too late, three times");
 }
 
 /// Looks again and again until it is so, for twenty seconds at most.
