@@ -1,5 +1,7 @@
 //! The Sentinel service: registers a run, refreshes its credentials, finishes it.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use ureq::Agent;
@@ -8,6 +10,7 @@ use url::Url;
 
 use super::http::{Answer, Failure, send};
 use super::secret::Secret;
+use super::state::{is_run_id, is_upload_prefix, place};
 
 pub(crate) struct Api {
     agent: Agent,
@@ -58,6 +61,31 @@ pub(crate) enum Data {
     Inline { data_csv: String },
 }
 
+/// What is asked for.
+enum Call<'a> {
+    Runs,
+    Run(&'a str, &'static str),
+}
+
+impl Call<'_> {
+    fn path(&self) -> String {
+        match self {
+            Call::Runs => "/runs".to_owned(),
+            Call::Run(run_id, what) => format!("/runs/{run_id}/{what}"),
+        }
+    }
+}
+
+/// Without the id, which the service made.
+impl fmt::Display for Call<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Call::Runs => f.write_str("POST /runs"),
+            Call::Run(_, what) => write!(f, "POST /runs/…/{what}"),
+        }
+    }
+}
+
 impl Api {
     pub(crate) fn new(agent: Agent, base: Url, token: Secret) -> Self {
         Self { agent, base, token }
@@ -65,40 +93,41 @@ impl Api {
 
     /// `POST /runs`
     pub(crate) fn register(&self, facts: &Map<String, Value>) -> Result<Registration, Failure> {
-        let registration: Registration = self.ask("/runs", Some(facts))?;
-        // It becomes a part of addresses and of object names.
-        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        if registration.run_id.is_empty() || !registration.run_id.bytes().all(is_name) {
-            return Err(Failure::Permanent(format!(
-                "POST /runs: the answer's run_id {:?} is no id",
-                registration.run_id
-            )));
+        let registration: Registration = self.ask(&Call::Runs, Some(facts))?;
+        // They become a part of addresses and of object names.
+        if !is_run_id(&registration.run_id) {
+            return Err(Failure::Permanent("POST /runs: the answer's run_id is no id".into()));
+        }
+        if !is_upload_prefix(&registration.upload_uri_prefix) {
+            let problem = "POST /runs: the answer's upload_uri_prefix is no S3 URI; it must be s3://BUCKET/PATH";
+            return Err(Failure::Permanent(problem.into()));
         }
         Ok(registration)
     }
 
     /// `POST /runs/{run_id}/refresh-credentials`
     pub(crate) fn refresh(&self, run_id: &str) -> Result<Credentials, Failure> {
-        let refreshed: Refreshed = self.ask(&format!("/runs/{run_id}/refresh-credentials"), None::<&()>)?;
+        let refreshed: Refreshed = self.ask(&Call::Run(run_id, "refresh-credentials"), None::<&()>)?;
         Ok(refreshed.upload_credentials)
     }
 
     /// `POST /runs/{run_id}/finish`
     pub(crate) fn finish(&self, run_id: &str, finish: &Finish<'_>) -> Result<(), Failure> {
-        self.post(&format!("/runs/{run_id}/finish"), Some(finish)).map(drop)
+        self.post(&Call::Run(run_id, "finish"), Some(finish)).map(drop)
     }
 
-    fn ask<T: for<'de> Deserialize<'de>>(&self, path: &str, body: Option<&impl Serialize>) -> Result<T, Failure> {
-        let answer = self.post(path, body)?;
-        serde_json::from_slice(&answer.body)
-            .map_err(|error| Failure::Permanent(format!("POST {path}: the answer is not what was expected: {error}")))
+    fn ask<T: for<'de> Deserialize<'de>>(&self, call: &Call<'_>, body: Option<&impl Serialize>) -> Result<T, Failure> {
+        let answer = self.post(call, body)?;
+        serde_json::from_slice(&answer.body).map_err(|error| {
+            Failure::Permanent(format!("{call}: the answer is not what was expected: {}", place(&error)))
+        })
     }
 
-    fn post(&self, path: &str, body: Option<&impl Serialize>) -> Result<Answer, Failure> {
-        let what = format!("POST {path}");
+    fn post(&self, call: &Call<'_>, body: Option<&impl Serialize>) -> Result<Answer, Failure> {
+        let what = call.to_string();
         let body = body.map(serde_json::to_vec).transpose();
         let body = body.map_err(|error| Failure::Permanent(format!("{what}: {error}")))?.unwrap_or_default();
-        let url = format!("{}{path}", self.base.as_str().trim_end_matches('/'));
+        let url = format!("{}{}", self.base.as_str().trim_end_matches('/'), call.path());
         let authorization = format!("Bearer {}", self.token.expose());
         let headers = [
             ("authorization", authorization.as_str()),
