@@ -508,13 +508,15 @@ fn the_proxy_of_the_environment_is_for_the_service_and_not_for_metadata() {
     let endpoint = format!("sources.cloud.endpoint={}", service.url);
     let mut command =
         streaming(&service, state.path(), &["-q", "-i", "100ms", "--set", &endpoint, "--", "sleep", "0.4"]);
-    let output = command.env("ALL_PROXY", "http://127.0.0.1:1").output().unwrap();
+    command.env("ALL_PROXY", "http://127.0.0.1:1").env("SENTINEL_API_URL", "https://sentinel.example.com");
+    let output = command.output().unwrap();
     assert!(output.status.success() && text(&output.stderr).contains("refused"), "{}", text(&output.stderr));
     let requests = std::mem::take(&mut service.known().requests);
     assert!(requests.iter().any(|request| request.ends_with("/latest/api/token")), "{requests:?}");
     assert!(!requests.iter().any(|request| request.contains("/runs")), "{requests:?}");
 
-    let output = command.env("NO_PROXY", "127.0.0.1").output().unwrap();
+    // What is on this machine needs none.
+    let output = command.env("SENTINEL_API_URL", &service.url).output().unwrap();
     assert_eq!(text(&output.stderr), "");
     assert!(service.known().requests.contains(&"POST /runs".to_owned()));
 }

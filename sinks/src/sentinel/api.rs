@@ -42,6 +42,29 @@ struct Refreshed {
     upload_credentials: Credentials,
 }
 
+impl Registration {
+    /// Reads an answer, of which nothing is repeated.
+    pub(crate) fn parse(answer: &[u8]) -> Result<Self, String> {
+        let registration: Self = serde_json::from_slice(answer).map_err(|error| place(&error))?;
+        // They become a part of addresses and of object names.
+        if !is_run_id(&registration.run_id) {
+            return Err("run_id is no id".to_owned());
+        }
+        if !is_upload_prefix(&registration.upload_uri_prefix) {
+            return Err("upload_uri_prefix is no S3 URI; it must be s3://BUCKET/PATH".to_owned());
+        }
+        Ok(registration)
+    }
+}
+
+impl Credentials {
+    /// Reads an answer with new ones, of which nothing is repeated.
+    pub(crate) fn parse(answer: &[u8]) -> Result<Self, String> {
+        let refreshed: Refreshed = serde_json::from_slice(answer).map_err(|error| place(&error))?;
+        Ok(refreshed.upload_credentials)
+    }
+}
+
 /// The end of a run, as the service takes it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Finish<'a> {
@@ -93,22 +116,12 @@ impl Api {
 
     /// `POST /runs`
     pub(crate) fn register(&self, facts: &Map<String, Value>) -> Result<Registration, Failure> {
-        let registration: Registration = self.ask(&Call::Runs, Some(facts))?;
-        // They become a part of addresses and of object names.
-        if !is_run_id(&registration.run_id) {
-            return Err(Failure::Permanent("POST /runs: the answer's run_id is no id".into()));
-        }
-        if !is_upload_prefix(&registration.upload_uri_prefix) {
-            let problem = "POST /runs: the answer's upload_uri_prefix is no S3 URI; it must be s3://BUCKET/PATH";
-            return Err(Failure::Permanent(problem.into()));
-        }
-        Ok(registration)
+        self.ask(&Call::Runs, Some(facts), Registration::parse)
     }
 
     /// `POST /runs/{run_id}/refresh-credentials`
     pub(crate) fn refresh(&self, run_id: &str) -> Result<Credentials, Failure> {
-        let refreshed: Refreshed = self.ask(&Call::Run(run_id, "refresh-credentials"), None::<&()>)?;
-        Ok(refreshed.upload_credentials)
+        self.ask(&Call::Run(run_id, "refresh-credentials"), None::<&()>, Credentials::parse)
     }
 
     /// `POST /runs/{run_id}/finish`
@@ -116,11 +129,15 @@ impl Api {
         self.post(&Call::Run(run_id, "finish"), Some(finish)).map(drop)
     }
 
-    fn ask<T: for<'de> Deserialize<'de>>(&self, call: &Call<'_>, body: Option<&impl Serialize>) -> Result<T, Failure> {
+    fn ask<T>(
+        &self,
+        call: &Call<'_>,
+        body: Option<&impl Serialize>,
+        parse: impl FnOnce(&[u8]) -> Result<T, String>,
+    ) -> Result<T, Failure> {
         let answer = self.post(call, body)?;
-        serde_json::from_slice(&answer.body).map_err(|error| {
-            Failure::Permanent(format!("{call}: the answer is not what was expected: {}", place(&error)))
-        })
+        parse(&answer.body)
+            .map_err(|problem| Failure::Permanent(format!("{call}: the answer is not what was expected: {problem}")))
     }
 
     fn post(&self, call: &Call<'_>, body: Option<&impl Serialize>) -> Result<Answer, Failure> {
@@ -175,10 +192,14 @@ mod tests {
     fn answers_may_say_more_and_keys_are_not_shown() {
         let text = r#"{"run_id":"r1","upload_uri_prefix":"s3://b/p","news":1,"upload_credentials":
             {"access_key":"AK","secret_key":"SK","session_token":"ST","expires_at":"2026-01-01T00:00:00Z","x":2}}"#;
-        let registration: Registration = serde_json::from_str(text).unwrap();
+        let registration = Registration::parse(text.as_bytes()).unwrap();
         let shown = format!("{registration:?}");
         assert!(shown.contains("r1") && !["AK", "SK", "ST"].iter().any(|secret| shown.contains(secret)), "{shown}");
-        let missing = serde_json::from_str::<Registration>(r#"{"run_id":"r1"}"#).unwrap_err().to_string();
-        assert!(missing.contains("missing field `upload_uri_prefix`"), "{missing}");
+        for (from, to) in
+            [(r#""r1""#, r#""..""#), (r#""r1""#, r#""a/b""#), ("s3://b/p", "s3://b/../SK"), (r#""r1""#, "{}")]
+        {
+            let problem = Registration::parse(text.replace(from, to).as_bytes()).unwrap_err();
+            assert!(!problem.contains("SK") && problem.len() < 100, "{problem}");
+        }
     }
 }

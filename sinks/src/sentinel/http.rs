@@ -67,14 +67,17 @@ fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(domain)) => domain == "localhost" || domain.ends_with(".localhost"),
         Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback() || address.to_ipv4_mapped().is_some_and(|v4| v4.is_loopback()),
+        Some(Host::Ipv6(address)) => {
+            address.is_loopback() || address.to_ipv4_mapped().is_some_and(|v4| v4.is_loopback())
+        }
         None => false,
     }
 }
 
 /// Whether a URL means something else, or nothing, to a proxy: this machine, its link, or the metadata of its cloud.
 fn is_only_here(url: &Url) -> bool {
-    let is_link = |address: Ipv4Addr| address.is_link_local() || address.is_unspecified() || METADATA.contains(&address);
+    let is_link =
+        |address: Ipv4Addr| address.is_link_local() || address.is_unspecified() || METADATA.contains(&address);
     is_loopback(url)
         || match url.host() {
             Some(Host::Domain(domain)) => domain == "metadata.google.internal" || domain == "metadata",
@@ -106,6 +109,11 @@ impl Answer {
         let body = response.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec();
         let body = body.map_err(|error| not_answered(what, &error))?;
         Ok(Self { status, body, retry_after })
+    }
+
+    /// An answer that came over no network.
+    pub(crate) fn of(status: u16, body: Vec<u8>) -> Self {
+        Self { status, body, retry_after: None }
     }
 
     pub(crate) fn is_success(&self) -> bool {
@@ -187,7 +195,9 @@ fn not_trusted(error: &rustls::Error) -> &'static str {
     match error {
         rustls::Error::InvalidCertificate(error) => match error {
             CertificateError::UnknownIssuer => "the server's certificate is of an issuer that is not known",
-            CertificateError::Expired | CertificateError::ExpiredContext { .. } => "the server's certificate has expired",
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "the server's certificate has expired"
+            }
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
                 "the server's certificate is not valid yet"
             }
@@ -242,7 +252,10 @@ mod tests {
         let said = |body: &str| {
             Answer { status: 403, body: body.into(), retry_after: None }.failure("PUT x").problem().to_owned()
         };
-        assert_eq!(said("<Error><Code>ExpiredToken</Code><Message>SECRET</Message>"), "PUT x: the answer is 403 ExpiredToken");
+        assert_eq!(
+            said("<Error><Code>ExpiredToken</Code><Message>SECRET</Message>"),
+            "PUT x: the answer is 403 ExpiredToken"
+        );
         assert_eq!(said("<Code>SECRET</Code>"), "PUT x: the answer is 403");
         assert_eq!(said("{\"detail\":\"SECRET\"}"), "PUT x: the answer is 403");
     }

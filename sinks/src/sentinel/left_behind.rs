@@ -10,9 +10,9 @@ use url::Url;
 use super::api::Api;
 use super::backoff::Backoff;
 use super::http::Failure;
+use super::run_directory::{Access, RunDirectory};
 use super::s3::S3;
 use super::secret::Secret;
-use super::run_directory::{Access, RunDirectory};
 use super::spool::Spool;
 use super::state::End;
 use super::store::Store;
@@ -73,7 +73,8 @@ impl LeftBehind {
 
     pub(crate) fn send(mut self, connect: &Connect) -> Result<(), Failure> {
         if !self.is_of(&connect.api_url) {
-            let of = Url::parse(&self.store.state.api_url).map_or("another service".to_owned(), |url| without_user(&url));
+            let of =
+                Url::parse(&self.store.state.api_url).map_or("another service".to_owned(), |url| without_user(&url));
             let here = without_user(&connect.api_url);
             return Err(Failure::Permanent(format!(
                 "it belongs to {of}, not to {here}; set SENTINEL_API_URL and SENTINEL_API_TOKEN for that service"

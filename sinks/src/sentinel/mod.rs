@@ -3,6 +3,8 @@
 mod api;
 mod backoff;
 mod facts;
+#[doc(hidden)]
+pub mod fuzzing;
 mod http;
 mod left_behind;
 mod mask;
@@ -18,6 +20,8 @@ mod tls;
 mod upload;
 mod worker;
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -38,8 +42,8 @@ pub use facts::SentCommand;
 pub use left_behind::LeftBehind;
 use left_behind::{Connect, rfc3339};
 use room::Room;
-use secret::Secret;
 use run_directory::{Access, RunDirectory};
+use secret::Secret;
 use spool::Spool;
 use state::{End, State};
 use store::{Batch, Store};
@@ -47,6 +51,9 @@ use worker::{Order, Worker};
 
 /// The variable that holds the token; without it nothing is ever sent.
 pub const TOKEN: &str = "SENTINEL_API_TOKEN";
+
+/// Tokens have a few kilobytes at most.
+const LARGEST_TOKEN: u64 = 1 << 16;
 
 const UNUSABLE: &str = "the spool cannot be used";
 
@@ -109,8 +116,9 @@ impl SentinelConfig {
         let text = match (variable, &self.token_file) {
             (Some(token), _) => token,
             (None, None) => return Ok(None),
-            (None, Some(path)) => std::fs::read_to_string(path)
-                .with_context(|| format!("cannot read the token from {}", path.display()))?,
+            (None, Some(path)) => {
+                read_token(path).with_context(|| format!("cannot read the token from {}", path.display()))?
+            }
         };
         let token = Secret::new(text.trim());
         anyhow::ensure!(token.is_printable(), "the token has characters that no token has");
@@ -166,6 +174,13 @@ impl SentinelConfig {
         let token = self.token()?.with_context(|| format!("{TOKEN} is not set"))?;
         run.send(&self.connect(token)?).map_err(|failure| anyhow::anyhow!("{}", failure.problem()))
     }
+}
+
+/// A file that was named can be a device without an end.
+fn read_token(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(LARGEST_TOKEN).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 struct Sentinel {

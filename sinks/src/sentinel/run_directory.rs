@@ -9,9 +9,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::Context;
-use rustix::fs::{
-    AtFlags, Dir, FileType, FlockOperation, OFlags, flock, fstat, renameat, unlinkat,
-};
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, OFlags, flock, fstat, renameat, unlinkat};
 use rustix::io::Errno;
 
 use super::ours;
@@ -84,7 +82,9 @@ impl RunDirectory {
         let Some(directory) = or_missing(open_directory(root, name))? else { return Ok(None) };
         let how = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         let lock = match ours::open(&directory, LOCK, FileType::RegularFile, how) {
-            Err(error) if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => return Ok(None),
+            Err(error) if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => {
+                return Ok(None);
+            }
             lock => lock?,
         };
         let run = Self { path, name: name.to_owned(), root: Arc::clone(root), directory, lock };
@@ -242,7 +242,8 @@ impl RunDirectory {
 
 /// The names in a folder that the spool gives.
 fn given(directory: &OwnedFd) -> io::Result<Vec<String>> {
-    let name = |entry: rustix::io::Result<rustix::fs::DirEntry>| Some(entry.ok()?.file_name().to_str().ok()?.to_owned());
+    let name =
+        |entry: rustix::io::Result<rustix::fs::DirEntry>| Some(entry.ok()?.file_name().to_str().ok()?.to_owned());
     Ok(Dir::read_from(directory)?.filter_map(name).filter(|name| is_given(name)).collect())
 }
 

@@ -34,15 +34,7 @@ impl S3 {
     pub(crate) fn put(&mut self, uri: &str, credentials: &Credentials, body: &[u8]) -> Result<String, Failure> {
         // Where it goes is what the service said, which is not repeated.
         let what = format!("PUT s3://…/{}", uri.rsplit('/').next().unwrap_or_default());
-        let (bucket, key) = parse_s3_uri(uri).map_err(|problem| Failure::Permanent(format!("{what}: {problem}")))?;
-        check(credentials).map_err(|problem| Failure::Permanent(format!("{what}: {problem}")))?;
-        let region = match &credentials.region {
-            Some(region) => region.clone(),
-            None => self.region(bucket),
-        };
-        let bucket =
-            self.bucket(bucket, &region).map_err(|problem| Failure::Permanent(format!("{what}: {problem}")))?;
-        let url = sign(&bucket, key, credentials, &Timestamp::now());
+        let url = self.address(uri, credentials).map_err(|problem| Failure::Permanent(format!("{what}: {problem}")))?;
         let headers = [("content-type", "text/csv"), ("content-encoding", "gzip")];
         let answer = Answer::read(&what, send(&self.agent, Method::PUT, url.as_str(), &headers, body))?;
         match answer.status {
@@ -51,6 +43,17 @@ impl S3 {
             400 | 403 => Err(Failure::Refused(answer.failure(&what).problem().to_owned())),
             _ => Err(answer.failure(&what)),
         }
+    }
+
+    /// Where one object can be put, signed.
+    pub(crate) fn address(&mut self, uri: &str, credentials: &Credentials) -> Result<Url, String> {
+        let (bucket, key) = parse_s3_uri(uri)?;
+        check(credentials)?;
+        let region = match &credentials.region {
+            Some(region) => region.clone(),
+            None => self.region(bucket),
+        };
+        Ok(sign(&self.bucket(bucket, &region)?, key, credentials, &Timestamp::now()))
     }
 
     /// The region of a bucket, asked for once.

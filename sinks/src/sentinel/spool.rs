@@ -50,7 +50,9 @@ impl Spool {
             Err(error) if ours::is_missing(&error) => Ok(None),
             Err(error) => {
                 let shown = path.display();
-                Err(anyhow!("{shown}: {error}; make it a folder of yours with mode 700, or name another with --spool-dir"))
+                Err(anyhow!(
+                    "{shown}: {error}; make it a folder of yours with mode 700, or name another with --spool-dir"
+                ))
             }
         }
     }
@@ -74,7 +76,9 @@ impl Spool {
                 Err(Errno::EXIST) => continue,
                 made => made?,
             }
-            let Some(run) = RunDirectory::make(&self.root, name.as_str(), self.path.join(name.as_str()))? else { continue };
+            let Some(run) = RunDirectory::make(&self.root, name.as_str(), self.path.join(name.as_str()))? else {
+                continue;
+            };
             let saved = run.save(state);
             // A tracker of an earlier version takes a folder for abandoned as long as it is empty.
             if run.is_in_place() {
@@ -105,7 +109,8 @@ impl Spool {
 
     fn names(&self) -> io::Result<Vec<RunName>> {
         let entries = Dir::read_from(&self.root)?;
-        let name = |entry: rustix::io::Result<rustix::fs::DirEntry>| RunName::parse(entry.ok()?.file_name().to_str().ok()?);
+        let name =
+            |entry: rustix::io::Result<rustix::fs::DirEntry>| RunName::parse(entry.ok()?.file_name().to_str().ok()?);
         let mut names: Vec<RunName> = entries.filter_map(name).collect();
         names.sort_unstable();
         Ok(names)
@@ -184,7 +189,10 @@ mod tests {
         symlink(&real, &link)?;
         let refused = |path: &Path, why: &str| {
             let error = Spool::open_or_make(path).err().map(|error| format!("{error:#}")).unwrap_or_default();
-            assert!(error.contains(why) && error.contains(&path.components().collect::<PathBuf>().display().to_string()), "{error}");
+            assert!(
+                error.contains(why) && error.contains(&path.components().collect::<PathBuf>().display().to_string()),
+                "{error}"
+            );
         };
         refused(&real, "open to others (mode 755)");
         assert_eq!(mode(&real), 0o755);
@@ -205,7 +213,9 @@ mod tests {
     fn only_names_that_it_gives_are_runs() {
         assert!(RunName::parse(RunName::new().as_str()).is_some());
         assert!(RunName::parse("1764000000000-4242-0123abcd").is_some());
-        for name in ["photos", "lock", "", "1764000000000-4242-0123ABCD", "1764000000000-4242-0123abcd.bak", "1-1-01234567"] {
+        for name in
+            ["photos", "lock", "", "1764000000000-4242-0123ABCD", "1764000000000-4242-0123abcd.bak", "1-1-01234567"]
+        {
             assert!(RunName::parse(name).is_none(), "{name}");
         }
     }
@@ -224,7 +234,8 @@ mod tests {
                     else {
                         continue;
                     };
-                    let is_free = rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok();
+                    let is_free =
+                        rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok();
                     if is_free && !run.join("run.json").exists() {
                         let _ = fs::remove_dir_all(run);
                     }
@@ -235,7 +246,8 @@ mod tests {
             scope.spawn(sweep);
             for _ in 0..200 {
                 let created = spool.create(b"{}");
-                let is_there = created.as_ref().is_ok_and(|(run, saved)| saved.is_ok() && run.path().join("run.json").exists());
+                let is_there =
+                    created.as_ref().is_ok_and(|(run, saved)| saved.is_ok() && run.path().join("run.json").exists());
                 all &= is_there;
                 // A lock that the other one has just put there keeps the folder, which it removes itself.
                 let _ = created.map(|(run, _)| run.remove());

@@ -86,9 +86,12 @@ pub(crate) fn is_upload_prefix(text: &str) -> bool {
     let mut segments = path.strip_suffix('/').unwrap_or(path).split('/');
     let is_bucket = |name: &str| name.len() <= 255 && !name.is_empty() && name.bytes().all(is_name);
     let is_segment = |name: &str| {
-        !["", ".", ".."].contains(&name) && name.bytes().all(|byte| byte.is_ascii_graphic() && !b"\\?#%".contains(&byte))
+        !["", ".", ".."].contains(&name)
+            && name.bytes().all(|byte| byte.is_ascii_graphic() && !b"\\?#%".contains(&byte))
     };
-    text.len() <= 1024 && segments.next().is_some_and(|name| is_bucket(name) && is_segment(name)) && segments.all(is_segment)
+    text.len() <= 1024
+        && segments.next().is_some_and(|name| is_bucket(name) && is_segment(name))
+        && segments.all(is_segment)
 }
 
 fn is_name(byte: u8) -> bool {

@@ -184,7 +184,8 @@ impl Store {
             }
         }
         let rows = self.rows(batch, LARGEST_FILE)?;
-        let rows = rows.ok_or_else(|| io::Error::other(format!("{} has more than {LARGEST_FILE} bytes", csv(batch))))?;
+        let rows =
+            rows.ok_or_else(|| io::Error::other(format!("{} has more than {LARGEST_FILE} bytes", csv(batch))))?;
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(&rows)?;
         encoder.finish().map(Some)
