@@ -7,6 +7,8 @@ mod cloud;
 mod cpu;
 mod disk;
 mod energy;
+#[doc(hidden)]
+pub mod fuzzing;
 mod gpu;
 mod host;
 mod keyless;

@@ -2,45 +2,67 @@
 
 use std::path::Path;
 
-use resource_tracker_sinks::sentinel::SentinelConfig;
+use resource_tracker_sinks::sentinel::{LeftBehind, SentinelConfig};
 
 use super::print;
 use crate::cli::Cli;
 use crate::settings::{SENTINEL, settings};
 
-/// Returns 0 when nothing is left, 1 when something is.
+/// What became of the runs.
+#[derive(Default)]
+struct Count {
+    waiting: u32,
+    sent: u32,
+    left: u32,
+}
+
+/// Returns 0 when nothing is left that should have been sent, 1 when something is, or cannot be read.
 pub(crate) fn upload(cli: &Cli, dry_run: bool, directory: Option<&Path>) -> anyhow::Result<i32> {
     let config: SentinelConfig = settings(cli)?.extract(SENTINEL)?;
-    let runs = config.left_behind(directory)?;
-    let (mut sent, mut left) = (0, 0);
-    for run in runs {
-        let (path, run_id, batches) = run.describe();
-        let name = run_id.map_or("a run that is not registered".to_owned(), |run_id| format!("run {run_id}"));
-        let plural = if batches == 1 { "" } else { "es" };
-        let what = format!("{path}: {name}, {batches} batch{plural}");
-        if dry_run {
-            left += 1;
-            print(format!("{what}\n").as_bytes())?;
-            continue;
+    let mut count = Count::default();
+    config.left_behind(directory, dry_run, |run| match run {
+        Ok(run) if dry_run => {
+            count.waiting += 1;
+            print(format!("{}\n", describe(&run)).as_bytes()).map(drop)
         }
-        match config.send(run) {
-            Ok(()) => {
-                sent += 1;
-                print(format!("{what}: sent\n").as_bytes())?;
-            }
-            Err(error) => {
-                left += 1;
-                log::error!("{path}: {error:#}");
-            }
+        Ok(run) => send(&config, run, &mut count),
+        Err(error) => {
+            count.left += 1;
+            log::error!("{error:#}");
+            Ok(())
+        }
+    })?;
+    print(summary(dry_run, &count).as_bytes())?;
+    Ok(i32::from(count.left > 0))
+}
+
+fn send(config: &SentinelConfig, run: LeftBehind, count: &mut Count) -> anyhow::Result<()> {
+    let ((path, ..), what) = (run.describe(), describe(&run));
+    match config.send(run) {
+        Ok(()) => {
+            count.sent += 1;
+            print(format!("{what}: sent\n").as_bytes()).map(drop)
+        }
+        Err(error) => {
+            count.left += 1;
+            log::error!("{path}: {error:#}");
+            Ok(())
         }
     }
+}
+
+fn describe(run: &LeftBehind) -> String {
+    let (path, is_registered, batches) = run.describe();
+    let name = if is_registered { "a registered run" } else { "a run that is not registered" };
+    format!("{path}: {name}, {batches} batch{}", if batches == 1 { "" } else { "es" })
+}
+
+fn summary(dry_run: bool, count: &Count) -> String {
     let runs = |count: u32| if count == 1 { "1 run".to_owned() } else { format!("{count} runs") };
-    let summary = match (dry_run, sent, left) {
-        (_, 0, 0) => "nothing waits\n".to_owned(),
-        (true, _, left) => format!("{} would be sent\n", runs(left)),
-        (false, sent, 0) => format!("{} sent\n", runs(sent)),
-        (false, sent, left) => format!("{} sent, {} left\n", runs(sent), runs(left)),
-    };
-    print(summary.as_bytes())?;
-    Ok(i32::from(!dry_run && left > 0))
+    let left = if count.left == 0 { String::new() } else { format!(", {} left", runs(count.left)) };
+    match count {
+        Count { waiting: 0, sent: 0, left: 0 } => "nothing waits\n".to_owned(),
+        _ if dry_run => format!("{} would be sent{left}\n", runs(count.waiting)),
+        _ => format!("{} sent{left}\n", runs(count.sent)),
+    }
 }

@@ -1,5 +1,7 @@
 //! The Sentinel service: registers a run, refreshes its credentials, finishes it.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use ureq::Agent;
@@ -8,6 +10,7 @@ use url::Url;
 
 use super::http::{Answer, Failure, send};
 use super::secret::Secret;
+use super::state::{is_run_id, is_upload_prefix, place};
 
 pub(crate) struct Api {
     agent: Agent,
@@ -39,6 +42,29 @@ struct Refreshed {
     upload_credentials: Credentials,
 }
 
+impl Registration {
+    /// Reads an answer, of which nothing is repeated.
+    pub(crate) fn parse(answer: &[u8]) -> Result<Self, String> {
+        let registration: Self = serde_json::from_slice(answer).map_err(|error| place(&error))?;
+        // They become a part of addresses and of object names.
+        if !is_run_id(&registration.run_id) {
+            return Err("run_id is no id".to_owned());
+        }
+        if !is_upload_prefix(&registration.upload_uri_prefix) {
+            return Err("upload_uri_prefix is no S3 URI; it must be s3://BUCKET/PATH".to_owned());
+        }
+        Ok(registration)
+    }
+}
+
+impl Credentials {
+    /// Reads an answer with new ones, of which nothing is repeated.
+    pub(crate) fn parse(answer: &[u8]) -> Result<Self, String> {
+        let refreshed: Refreshed = serde_json::from_slice(answer).map_err(|error| place(&error))?;
+        Ok(refreshed.upload_credentials)
+    }
+}
+
 /// The end of a run, as the service takes it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Finish<'a> {
@@ -58,6 +84,31 @@ pub(crate) enum Data {
     Inline { data_csv: String },
 }
 
+/// What is asked for.
+enum Call<'a> {
+    Runs,
+    Run(&'a str, &'static str),
+}
+
+impl Call<'_> {
+    fn path(&self) -> String {
+        match self {
+            Call::Runs => "/runs".to_owned(),
+            Call::Run(run_id, what) => format!("/runs/{run_id}/{what}"),
+        }
+    }
+}
+
+/// Without the id, which the service made.
+impl fmt::Display for Call<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Call::Runs => f.write_str("POST /runs"),
+            Call::Run(_, what) => write!(f, "POST /runs/…/{what}"),
+        }
+    }
+}
+
 impl Api {
     pub(crate) fn new(agent: Agent, base: Url, token: Secret) -> Self {
         Self { agent, base, token }
@@ -65,40 +116,35 @@ impl Api {
 
     /// `POST /runs`
     pub(crate) fn register(&self, facts: &Map<String, Value>) -> Result<Registration, Failure> {
-        let registration: Registration = self.ask("/runs", Some(facts))?;
-        // It becomes a part of addresses and of object names.
-        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        if registration.run_id.is_empty() || !registration.run_id.bytes().all(is_name) {
-            return Err(Failure::Permanent(format!(
-                "POST /runs: the answer's run_id {:?} is no id",
-                registration.run_id
-            )));
-        }
-        Ok(registration)
+        self.ask(&Call::Runs, Some(facts), Registration::parse)
     }
 
     /// `POST /runs/{run_id}/refresh-credentials`
     pub(crate) fn refresh(&self, run_id: &str) -> Result<Credentials, Failure> {
-        let refreshed: Refreshed = self.ask(&format!("/runs/{run_id}/refresh-credentials"), None::<&()>)?;
-        Ok(refreshed.upload_credentials)
+        self.ask(&Call::Run(run_id, "refresh-credentials"), None::<&()>, Credentials::parse)
     }
 
     /// `POST /runs/{run_id}/finish`
     pub(crate) fn finish(&self, run_id: &str, finish: &Finish<'_>) -> Result<(), Failure> {
-        self.post(&format!("/runs/{run_id}/finish"), Some(finish)).map(drop)
+        self.post(&Call::Run(run_id, "finish"), Some(finish)).map(drop)
     }
 
-    fn ask<T: for<'de> Deserialize<'de>>(&self, path: &str, body: Option<&impl Serialize>) -> Result<T, Failure> {
-        let answer = self.post(path, body)?;
-        serde_json::from_slice(&answer.body)
-            .map_err(|error| Failure::Permanent(format!("POST {path}: the answer is not what was expected: {error}")))
+    fn ask<T>(
+        &self,
+        call: &Call<'_>,
+        body: Option<&impl Serialize>,
+        parse: impl FnOnce(&[u8]) -> Result<T, String>,
+    ) -> Result<T, Failure> {
+        let answer = self.post(call, body)?;
+        parse(&answer.body)
+            .map_err(|problem| Failure::Permanent(format!("{call}: the answer is not what was expected: {problem}")))
     }
 
-    fn post(&self, path: &str, body: Option<&impl Serialize>) -> Result<Answer, Failure> {
-        let what = format!("POST {path}");
+    fn post(&self, call: &Call<'_>, body: Option<&impl Serialize>) -> Result<Answer, Failure> {
+        let what = call.to_string();
         let body = body.map(serde_json::to_vec).transpose();
         let body = body.map_err(|error| Failure::Permanent(format!("{what}: {error}")))?.unwrap_or_default();
-        let url = format!("{}{path}", self.base.as_str().trim_end_matches('/'));
+        let url = format!("{}{}", self.base.as_str().trim_end_matches('/'), call.path());
         let authorization = format!("Bearer {}", self.token.expose());
         let headers = [
             ("authorization", authorization.as_str()),
@@ -146,10 +192,14 @@ mod tests {
     fn answers_may_say_more_and_keys_are_not_shown() {
         let text = r#"{"run_id":"r1","upload_uri_prefix":"s3://b/p","news":1,"upload_credentials":
             {"access_key":"AK","secret_key":"SK","session_token":"ST","expires_at":"2026-01-01T00:00:00Z","x":2}}"#;
-        let registration: Registration = serde_json::from_str(text).unwrap();
+        let registration = Registration::parse(text.as_bytes()).unwrap();
         let shown = format!("{registration:?}");
         assert!(shown.contains("r1") && !["AK", "SK", "ST"].iter().any(|secret| shown.contains(secret)), "{shown}");
-        let missing = serde_json::from_str::<Registration>(r#"{"run_id":"r1"}"#).unwrap_err().to_string();
-        assert!(missing.contains("missing field `upload_uri_prefix`"), "{missing}");
+        for (from, to) in
+            [(r#""r1""#, r#""..""#), (r#""r1""#, r#""a/b""#), ("s3://b/p", "s3://b/../SK"), (r#""r1""#, "{}")]
+        {
+            let problem = Registration::parse(text.replace(from, to).as_bytes()).unwrap_err();
+            assert!(!problem.contains("SK") && problem.len() < 100, "{problem}");
+        }
     }
 }

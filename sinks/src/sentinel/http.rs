@@ -1,5 +1,7 @@
 //! HTTP as the service and the store are spoken to: time limits on every call, proxies and certificates of the system.
 
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use jiff::{Timestamp, fmt::rfc2822};
@@ -10,6 +12,10 @@ use url::{Host, Url};
 /// A whole request and its answer.
 const CALL: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(5);
+/// Where Alibaba and Azure have metadata; all others have it at link-local addresses.
+const METADATA: [Ipv4Addr; 2] = [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16)];
+/// Where Amazon has it, too.
+const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
 /// Longer answers are none of this service.
 const LONGEST_ANSWER: u64 = 1 << 20;
 
@@ -47,19 +53,43 @@ pub(crate) fn agent() -> Agent {
 /// An address that secrets may be sent to: `https`, or `http` to this machine, or to any where it was allowed.
 pub(crate) fn address(name: &str, text: &str, allow_http: bool) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| format!("{name} {text:?} is no URL: {error}"))?;
-    let is_local = match url.host() {
-        Some(Host::Domain(domain)) => domain == "localhost" || domain.ends_with(".localhost"),
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    };
     match url.scheme() {
         "https" | "http" if url.host().is_none() => Err(format!("{name} {text:?} names no host")),
         "https" => Ok(url),
-        "http" if is_local || allow_http => Ok(url),
+        "http" if is_loopback(&url) || allow_http => Ok(url),
         "http" => Err(format!("{name} {text:?} would send the token unencrypted; use https, or set allow_http")),
         scheme => Err(format!("{name} {text:?} has the scheme {scheme}; it must be https")),
     }
+}
+
+/// Whether a URL names this machine.
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(domain)) => domain == "localhost" || domain.ends_with(".localhost"),
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => {
+            address.is_loopback() || address.to_ipv4_mapped().is_some_and(|v4| v4.is_loopback())
+        }
+        None => false,
+    }
+}
+
+/// Whether a URL means something else, or nothing, to a proxy: this machine, its link, or the metadata of its cloud.
+fn is_only_here(url: &Url) -> bool {
+    let is_link =
+        |address: Ipv4Addr| address.is_link_local() || address.is_unspecified() || METADATA.contains(&address);
+    is_loopback(url)
+        || match url.host() {
+            Some(Host::Domain(domain)) => domain == "metadata.google.internal" || domain == "metadata",
+            Some(Host::Ipv4(address)) => is_link(address),
+            Some(Host::Ipv6(address)) => {
+                address.is_unicast_link_local()
+                    || address.is_unspecified()
+                    || address == METADATA_V6
+                    || address.to_ipv4_mapped().is_some_and(is_link)
+            }
+            None => false,
+        }
 }
 
 /// What a server said.
@@ -81,26 +111,49 @@ impl Answer {
         Ok(Self { status, body, retry_after })
     }
 
+    /// An answer that came over no network.
+    pub(crate) fn of(status: u16, body: Vec<u8>) -> Self {
+        Self { status, body, retry_after: None }
+    }
+
     pub(crate) fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
 
-    /// What a status other than success means.
+    /// What a status other than success means. Nothing of the body is repeated: it can hold what is secret.
     pub(crate) fn failure(&self, what: &str) -> Failure {
-        let problem = format!("{what}: the answer is {}{}", self.status, self.excerpt());
+        let code = self.code().map(|code| format!(" {code}")).unwrap_or_default();
+        let problem = format!("{what}: the answer is {}{code}", self.status);
         match self.status {
             408 | 429 | 500..=599 => Failure::Temporary(problem, self.retry_after),
             _ => Failure::Permanent(problem),
         }
     }
 
-    /// The beginning of the body, on one line.
-    fn excerpt(&self) -> String {
-        let text: String = String::from_utf8_lossy(&self.body).split_whitespace().collect::<Vec<_>>().join(" ");
-        let text: String = text.chars().filter(|c| !c.is_control()).take(200).collect();
-        if text.is_empty() { text } else { format!(": {text}") }
+    /// What the store calls the error, if it is one that is known.
+    fn code(&self) -> Option<&'static str> {
+        let body = String::from_utf8_lossy(&self.body);
+        let (_, rest) = body.split_once("<Code>")?;
+        let (code, _) = rest.split_once("</Code>")?;
+        CODES.into_iter().find(|known| *known == code)
     }
 }
+
+/// Errors of the store that tell what to do.
+const CODES: [&str; 12] = [
+    "AccessDenied",
+    "AuthorizationHeaderMalformed",
+    "EntityTooLarge",
+    "ExpiredToken",
+    "InternalError",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "NoSuchBucket",
+    "PermanentRedirect",
+    "RequestTimeTooSkewed",
+    "SignatureDoesNotMatch",
+    "SlowDown",
+];
 
 /// `Retry-After`: seconds, or a date.
 fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
@@ -111,18 +164,53 @@ fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
     Some(Duration::try_from(date.duration_since(now)).unwrap_or_default())
 }
 
-/// Every error of the connection can pass. The text of an error that holds the address is not used: that of an upload
-/// is signed.
+/// Every error of the connection can pass. The text of an error is not used: it can hold the address, which is signed for
+/// an upload, or what the server or the proxy said.
 fn not_answered(what: &str, error: &ureq::Error) -> Failure {
     let why = match error {
-        ureq::Error::BadUri(_) => "the address is not valid".to_owned(),
-        ureq::Error::Timeout(_) => "no answer in time".to_owned(),
-        other => other.to_string(),
+        ureq::Error::BadUri(_) => "the address is not valid",
+        ureq::Error::Timeout(_) => "no answer in time",
+        ureq::Error::HostNotFound => "the host is not found",
+        ureq::Error::InvalidProxyUrl | ureq::Error::ConnectProxyFailed(_) => "the proxy does not connect",
+        ureq::Error::BodyExceedsLimit(_) | ureq::Error::LargeResponseHeader(..) => "the answer is too long",
+        ureq::Error::Http(_) | ureq::Error::Protocol(_) => "the answer is no HTTP",
+        ureq::Error::Rustls(error) => not_trusted(error),
+        ureq::Error::Io(error) => return Failure::Temporary(format!("{what}: {}", io_problem(error)), None),
+        _ => "the connection failed",
     };
     Failure::Temporary(format!("{what}: {why}"), None)
 }
 
-/// Sends a request with a body; an empty one says so.
+/// What the system says of a connection, and nothing that came over it.
+fn io_problem(error: &io::Error) -> String {
+    match (error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()), error.raw_os_error()) {
+        (Some(error), _) => not_trusted(error).to_owned(),
+        (None, Some(code)) => io::Error::from_raw_os_error(code).to_string(),
+        (None, None) => error.kind().to_string(),
+    }
+}
+
+fn not_trusted(error: &rustls::Error) -> &'static str {
+    use rustls::CertificateError;
+    match error {
+        rustls::Error::InvalidCertificate(error) => match error {
+            CertificateError::UnknownIssuer => "the server's certificate is of an issuer that is not known",
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "the server's certificate has expired"
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "the server's certificate is not valid yet"
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "the server's certificate is for another name"
+            }
+            _ => "the server's certificate is not valid",
+        },
+        _ => "TLS failed",
+    }
+}
+
+/// Sends a request with a body; an empty one says so. What is only here never goes through a proxy.
 pub(crate) fn send(
     agent: &Agent,
     method: Method,
@@ -134,7 +222,11 @@ pub(crate) fn send(
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    agent.run(request.body(body)?)
+    let request = request.body(body)?;
+    match Url::parse(url).is_ok_and(|url| is_only_here(&url)) {
+        true => agent.run(agent.configure_request(request).proxy(None).build()),
+        false => agent.run(request),
+    }
 }
 
 #[cfg(test)]
@@ -156,6 +248,46 @@ mod tests {
     }
 
     #[test]
+    fn nothing_of_an_answer_is_repeated_but_known_words() {
+        let said = |body: &str| {
+            Answer { status: 403, body: body.into(), retry_after: None }.failure("PUT x").problem().to_owned()
+        };
+        assert_eq!(
+            said("<Error><Code>ExpiredToken</Code><Message>SECRET</Message>"),
+            "PUT x: the answer is 403 ExpiredToken"
+        );
+        assert_eq!(said("<Code>SECRET</Code>"), "PUT x: the answer is 403");
+        assert_eq!(said("{\"detail\":\"SECRET\"}"), "PUT x: the answer is 403");
+    }
+
+    #[test]
+    fn what_is_only_here_needs_no_proxy() -> anyhow::Result<()> {
+        for (host, expected) in [
+            ("localhost:80", true),
+            ("a.localhost", true),
+            ("127.9.9.9", true),
+            ("[::1]", true),
+            ("[::ffff:127.0.0.1]", true),
+            ("0.0.0.0", true),
+            ("169.254.169.254", true),
+            ("0xa9fea9fe", true),
+            ("[fe80::1]", true),
+            ("[fd00:ec2::254]", true),
+            ("100.100.100.200", true),
+            ("168.63.129.16", true),
+            ("metadata.google.internal", true),
+            ("METADATA.google.internal", true),
+            ("10.0.0.1", false),
+            ("api.sentinel.sparecores.net", false),
+            ("127.0.0.1.example.com", false),
+            ("localhost.example.com", false),
+        ] {
+            assert_eq!(is_only_here(&Url::parse(&format!("http://{host}/x"))?), expected, "{host}");
+        }
+        Ok(())
+    }
+
+    #[test]
     fn seconds_or_a_date() -> anyhow::Result<()> {
         let now = "2026-11-21T08:49:30Z".parse()?;
         let asked = |text| retry_after(text, now).map(|time| time.as_secs());
@@ -170,7 +302,7 @@ mod tests {
     fn what_is_tried_again() {
         let failure = |status, retry_after| Answer { status, body: b"no\n way".to_vec(), retry_after }.failure("PUT x");
         let wait = Some(Duration::from_secs(7));
-        assert_eq!(failure(503, wait), Failure::Temporary("PUT x: the answer is 503: no way".into(), wait));
+        assert_eq!(failure(503, wait), Failure::Temporary("PUT x: the answer is 503".into(), wait));
         assert!(
             matches!(failure(429, None), Failure::Temporary(..))
                 && matches!(failure(408, None), Failure::Temporary(..))

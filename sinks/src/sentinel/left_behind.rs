@@ -1,9 +1,8 @@
 //! Runs that ended before everything had arrived: they are completed by the next run, or by `resource-tracker upload`.
 
-use std::fs;
-use std::io;
 use std::time::{Duration, Instant, SystemTime};
 
+use anyhow::Context;
 use jiff::Timestamp;
 use ureq::Agent;
 use url::Url;
@@ -11,10 +10,12 @@ use url::Url;
 use super::api::Api;
 use super::backoff::Backoff;
 use super::http::Failure;
+use super::run_directory::{Access, RunDirectory};
 use super::s3::S3;
 use super::secret::Secret;
-use super::spool::{RunDirectory, Spool};
-use super::store::{End, Store};
+use super::spool::Spool;
+use super::state::End;
+use super::store::Store;
 use super::upload::Upload;
 
 const ATTEMPTS: u32 = 4;
@@ -41,15 +42,14 @@ pub struct LeftBehind {
 }
 
 impl LeftBehind {
-    /// Reads what is in the directory of a run. `None`, and the directory is gone, when nothing was written there.
-    pub(crate) fn open(directory: RunDirectory) -> io::Result<Option<Self>> {
-        let path = directory.path().to_owned();
-        let newest =
-            directory.files().iter().filter_map(|name| fs::metadata(path.join(name)).ok()?.modified().ok()).max();
-        let Some(mut store) = Store::recover(directory)? else {
-            fs::remove_dir_all(path)?;
-            return Ok(None);
-        };
+    /// Reads what is in the directory of a run. `None` when somebody has just sent and removed it.
+    ///
+    /// # Errors
+    /// When it cannot be read; it stays as it is.
+    pub(crate) fn open(directory: RunDirectory) -> anyhow::Result<Option<Self>> {
+        let (shown, newest) = (directory.path().display().to_string(), directory.modified());
+        let store = Store::recover(directory).with_context(|| format!("{shown} cannot be read, and stays as it is"))?;
+        let Some(mut store) = store else { return Ok(None) };
         // A tracker that was killed did not see the end of its command.
         store.state.end.get_or_insert_with(|| End {
             exit_code: None,
@@ -59,18 +59,28 @@ impl LeftBehind {
         Ok(Some(Self { store }))
     }
 
-    /// Its directory, what the service calls it if it knows it, and how many batches wait.
-    pub fn describe(&self) -> (String, Option<&str>, u32) {
+    /// Its directory, whether the service knows it, and how many batches wait.
+    pub fn describe(&self) -> (String, bool, u32) {
         let path = self.store.directory().map(|directory| directory.path().display().to_string()).unwrap_or_default();
-        (path, self.store.state.run_id.as_deref(), self.store.closed - self.store.state.next)
+        (path, self.store.state.run_id.is_some(), self.store.waiting())
     }
 
-    /// Its address of the service.
-    pub(crate) fn api_url(&self) -> &str {
-        &self.store.state.api_url
+    /// Whether this is the service that it belongs to. One that no service could be named for belongs to the first one.
+    fn is_of(&self, api_url: &Url) -> bool {
+        let state = &self.store.state;
+        state.api_url == api_url.as_str() || (state.api_url.is_empty() && state.run_id.is_none())
     }
 
-    pub(crate) fn send(self, connect: &Connect) -> Result<(), Failure> {
+    pub(crate) fn send(mut self, connect: &Connect) -> Result<(), Failure> {
+        if !self.is_of(&connect.api_url) {
+            let of =
+                Url::parse(&self.store.state.api_url).map_or("another service".to_owned(), |url| without_user(&url));
+            let here = without_user(&connect.api_url);
+            return Err(Failure::Permanent(format!(
+                "it belongs to {of}, not to {here}; set SENTINEL_API_URL and SENTINEL_API_TOKEN for that service"
+            )));
+        }
+        self.store.state.api_url = connect.api_url.to_string();
         let mut upload = connect.upload(self.store);
         let mut backoff = Backoff::new(Duration::from_millis(500));
         loop {
@@ -85,6 +95,13 @@ impl LeftBehind {
     }
 }
 
+/// An address without a name and a password.
+fn without_user(url: &Url) -> String {
+    let mut url = url.clone();
+    let _ = (url.set_username(""), url.set_password(None));
+    url.to_string()
+}
+
 /// A moment as the service takes it, in whole seconds.
 pub(crate) fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -94,11 +111,8 @@ pub(crate) fn rfc3339(time: SystemTime) -> String {
 /// Sends what earlier runs of this user left behind, beside the run that goes on.
 pub(crate) fn send_in_background(spool: Spool, connect: Connect) {
     let work = move || {
-        for directory in spool.left_behind().into_iter().flatten() {
+        for directory in spool.left_behind(Access::Work).into_iter().flatten().flatten() {
             let Ok(Some(left)) = LeftBehind::open(directory) else { continue };
-            if left.api_url() != connect.api_url.as_str() {
-                continue;
-            }
             match left.send(&connect) {
                 // `resource-tracker upload` says why the service does not take it.
                 Ok(()) | Err(Failure::Permanent(_)) => (),

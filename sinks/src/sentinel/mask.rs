@@ -1,49 +1,140 @@
 //! Takes what looks like a secret out of a command line.
 
-/// Words, in the name of an option or a variable, whose value is a secret.
-const NAMES: [&str; 12] = [
+/// In the name of an option, a variable or a header, without what joins its words: the value is a secret.
+const PARTS: [&str; 17] = [
     "password",
     "passwd",
     "passphrase",
+    "passcode",
     "token",
     "secret",
     "apikey",
-    "api_key",
-    "api-key",
-    "access_key",
-    "access-key",
-    "private_key",
+    "accesskey",
+    "accountkey",
+    "privatekey",
+    "signingkey",
+    "encryptionkey",
+    "masterkey",
     "credential",
+    "authorization",
+    "connectionstring",
+    "cookie",
 ];
+/// As the last word of such a name.
+const LAST_WORDS: [&str; 9] = ["pass", "pwd", "pw", "psw", "auth", "jwt", "otp", "bearer", "sig"];
+/// At the end of a name: it tells of a file, or how many tokens a model may write.
+const PLAIN_ENDS: [&str; 6] = ["file", "path", "dir", "tokens", "tokenizer", "tokenizers"];
+/// Options whose value is `user:password`.
+const USERS: [&str; 5] = ["-u", "-U", "--user", "--proxy-user", "--userpwd"];
+/// What stands between `Authorization:` and the secret.
+const SCHEMES: [&str; 5] = ["bearer", "basic", "digest", "negotiate", "token"];
 const MASK: &str = "***";
+/// A shell in a shell in a shell, and no deeper.
+const DEPTH: u32 = 6;
 
-/// The words of a command, with the values of options and variables such as `--password X`, `token=…` and the
-/// credentials in URLs masked.
+/// The words of a command, with the values of options, variables and headers such as `--password X`, `token=…` and
+/// `-H "Authorization: …"`, and the credentials in URLs masked; also in a word that is a command line itself.
 pub(crate) fn command(words: &[String]) -> Vec<String> {
-    let mut masks_next = false;
+    masked(words, DEPTH)
+}
+
+fn masked(words: &[String], depth: u32) -> Vec<String> {
+    let (mut is_value, mut is_user) = (false, false);
     let mask = |word: &String| {
-        let is_option = word.starts_with('-');
-        if std::mem::take(&mut masks_next) && !is_option {
+        let is_users = std::mem::replace(&mut is_user, USERS.contains(&word.as_str()));
+        if std::mem::take(&mut is_value) {
+            // A scheme comes before its value, and an option that seems to be one can be the name of the next.
+            is_value = SCHEMES.contains(&word.to_lowercase().as_str()) || (word.starts_with('-') && is_secret(word));
             return MASK.to_owned();
         }
-        match word.split_once(['=', ':']).filter(|(_, value)| !value.starts_with("//")) {
-            Some((name, _)) if is_secret(name) => format!("{name}{}{MASK}", &word[name.len()..=name.len()]),
-            _ => {
-                masks_next = is_option && is_secret(word);
-                url(word)
-            }
-        }
+        let (masked, is_name) = masked_word(word, depth);
+        is_value = is_name;
+        if is_users { without_password(&masked) } else { masked }
     };
     words.iter().map(mask).collect()
 }
 
+/// One word, and whether it names the next one a secret.
+fn masked_word(word: &str, depth: u32) -> (String, bool) {
+    let parts = word.split_once(['=', ':']).filter(|(_, value)| !value.starts_with("//"));
+    if let Some((name, value)) = parts {
+        let start = &word[..=name.len()];
+        if is_secret(name) {
+            let is_behind = value.is_empty() || SCHEMES.contains(&value.to_lowercase().as_str());
+            return (format!("{start}{MASK}"), is_behind);
+        }
+        if depth > 0 && is_name(name) && !value.is_empty() {
+            // `--header=Authorization: …`, `DSN=postgres://…`
+            let (value, is_behind) = masked_word(value, depth - 1);
+            return (format!("{start}{value}"), is_behind);
+        }
+    }
+    if depth > 0 && word.contains(char::is_whitespace) {
+        return (text(word, depth - 1), false);
+    }
+    (url(word), word.starts_with('-') && is_secret(word))
+}
+
+/// A word that is a command line: `sh -c "curl -H 'Authorization: …'"`.
+fn text(line: &str, depth: u32) -> String {
+    let spans = shell_words(line);
+    let words: Vec<String> = spans.iter().map(|(start, end)| unquoted(&line[*start..*end]).to_owned()).collect();
+    let (mut out, mut at) = (String::new(), 0);
+    for ((word, masked), (start, end)) in words.iter().zip(masked(&words, depth)).zip(&spans) {
+        out.push_str(&line[at..*start]);
+        out.push_str(if *word == masked { &line[*start..*end] } else { &masked });
+        at = *end;
+    }
+    out + &line[at..]
+}
+
+/// Where the words of a command line are, roughly as a shell parts them.
+fn shell_words(line: &str) -> Vec<(usize, usize)> {
+    let (mut spans, mut start, mut quote) = (Vec::new(), None, None);
+    for (at, c) in line.char_indices() {
+        let parts_words = quote.is_none() && (c.is_whitespace() || ";|&(){}<>,".contains(c));
+        if parts_words {
+            spans.extend(start.take().map(|start| (start, at)));
+            continue;
+        }
+        start.get_or_insert(at);
+        match quote {
+            Some(open) if open == c => quote = None,
+            None if "'\"`".contains(c) => quote = Some(c),
+            _ => (),
+        }
+    }
+    spans.extend(start.map(|start| (start, line.len())));
+    spans
+}
+
+/// Without the quotes around it.
+fn unquoted(word: &str) -> &str {
+    let inner = ['"', '\'', '`'].iter().find_map(|quote| word.strip_prefix(*quote)?.strip_suffix(*quote));
+    inner.unwrap_or(word)
+}
+
+fn is_name(name: &str) -> bool {
+    let name = name.trim_start_matches('-');
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
 /// Whether what follows this name is a secret. Only a name counts, not a text in which the word stands.
 fn is_secret(name: &str) -> bool {
-    let name = name.trim_start_matches('-').to_lowercase();
-    let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
-    // Those that name a file, or how many tokens a model may write, are none.
-    let is_plain = ["file", "path", "tokens", "tokenizer"].iter().any(|word| name.contains(word));
-    is_name && !is_plain && (NAMES.iter().any(|word| name.contains(word)) || name == "pwd" || name == "auth")
+    let name = name.trim_matches(['-', '"', '\'', '`']).to_lowercase();
+    let joined: String = name.chars().filter(|c| !"-_.".contains(*c)).collect();
+    let last = name.rsplit(['-', '_', '.']).next().unwrap_or_default();
+    let is_plain = PLAIN_ENDS.iter().any(|end| joined.ends_with(end));
+    let joined = joined.replace("tokeniz", "");
+    is_name(&name) && !is_plain && (PARTS.iter().any(|part| joined.contains(part)) || LAST_WORDS.contains(&last))
+}
+
+/// `user:password` with the password masked; numbers are those of a user and a group.
+fn without_password(word: &str) -> String {
+    match word.split_once(':') {
+        Some((user, password)) if password.bytes().any(|byte| !byte.is_ascii_digit()) => format!("{user}:{MASK}"),
+        _ => word.to_owned(),
+    }
 }
 
 /// `https://user:password@host/?token=x` without the credentials.
@@ -75,41 +166,75 @@ mod tests {
 
     use super::*;
 
+    /// Words are parted by `¦`.
     fn masked(line: &str) -> String {
-        command(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).join(" ")
+        command(&line.split('¦').map(str::to_owned).collect::<Vec<_>>()).join("¦")
     }
 
     #[test]
     fn values_of_secrets_are_masked_and_nothing_else() {
         for (line, expected) in [
-            ("train --password X --epochs 5", "train --password *** --epochs 5"),
-            ("train --api-key=abc token=xyz", "train --api-key=*** token=***"),
-            ("env AWS_SECRET_ACCESS_KEY=abc HOME=/x run", "env AWS_SECRET_ACCESS_KEY=*** HOME=/x run"),
-            ("psql postgres://me:pw@db:5432/x", "psql postgres://***@db:5432/x"),
-            ("git clone https://u:p/w@host/y@v1", "git clone https://***@v1"),
-            ("pip install git+https://host:80/y@v1", "pip install git+https://host:80/y@v1"),
-            ("curl https://x/y?a=1&token=b", "curl https://x/y?a=1&token=***"),
-            ("curl -H Authorization:abc", "curl -H Authorization:abc"),
-            ("run --password -v", "run --password -v"),
+            ("train¦--password¦X¦--epochs¦5", "train¦--password¦***¦--epochs¦5"),
+            ("train¦--pass¦x", "train¦--pass¦***"),
+            ("train¦--password¦-x¦-v", "train¦--password¦***¦-v"),
+            ("train¦--no-token¦--password¦-x", "train¦--no-token¦***¦***"),
+            ("train¦--db-pass=x¦-pass¦y", "train¦--db-pass=***¦-pass¦***"),
+            ("train¦--api-key=abc¦token=xyz", "train¦--api-key=***¦token=***"),
+            ("train¦--profile-token¦x¦--apiKey¦y", "train¦--profile-token¦***¦--apiKey¦***"),
+            ("env¦AWS_SECRET_ACCESS_KEY=abc¦HOME=/x¦run", "env¦AWS_SECRET_ACCESS_KEY=***¦HOME=/x¦run"),
+            ("docker¦run¦-e¦PGPASSWORD=x¦-u¦1000:1000", "docker¦run¦-e¦PGPASSWORD=***¦-u¦1000:1000"),
+            ("psql¦postgres://me:pw@db:5432/x", "psql¦postgres://***@db:5432/x"),
+            ("run¦--dsn=postgres://me:pw@db:5432/x", "run¦--dsn=postgres://***@db:5432/x"),
+            ("git¦clone¦https://u:p/w@host/y@v1", "git¦clone¦https://***@v1"),
+            ("pip¦install¦git+https://host:80/y@v1", "pip¦install¦git+https://host:80/y@v1"),
+            ("curl¦https://x/y?a=1&token=b", "curl¦https://x/y?a=1&token=***"),
+            ("curl¦-H¦Authorization: Bearer abc¦https://x/", "curl¦-H¦Authorization:***¦https://x/"),
+            ("curl¦-HAuthorization:abc¦-u¦me:pw", "curl¦-HAuthorization:***¦-u¦me:***"),
+            ("curl¦--header=X-Api-Key: abc", "curl¦--header=X-Api-Key:***"),
+            ("curl¦--header¦Cookie: a=b; c=d", "curl¦--header¦Cookie:***"),
+            ("curl¦-H¦Accept: text/html", "curl¦-H¦Accept: text/html"),
+            ("http¦Authorization:¦Bearer¦abc¦x", "http¦Authorization:***¦***¦***¦x"),
             (
-                "llm --max-tokens 100 --tokenizer bpe --token-file /t",
-                "llm --max-tokens 100 --tokenizer bpe --token-file /t",
+                "sh¦-c¦curl -H 'Authorization: Bearer abc' \"https://u:p@x/\" && run --password \"x y\" -v",
+                "sh¦-c¦curl -H Authorization:*** https://***@x/ && run --password *** -v",
             ),
-            ("python train.py --epochs 50", "python train.py --epochs 50"),
+            ("sh¦-c¦ssh h 'curl -H \"PRIVATE-TOKEN: abc\" x'", "sh¦-c¦ssh h curl -H PRIVATE-TOKEN:*** x"),
+            ("python¦-c¦f(a=1, token='abc')", "python¦-c¦f(a=1, token=***)"),
+            ("sh¦-c¦sleep 0.3; exit 3", "sh¦-c¦sleep 0.3; exit 3"),
+            (
+                "llm¦--max-tokens¦100¦--tokenizer¦bpe¦--token-file¦/t¦--tokenizer-name=b",
+                "llm¦--max-tokens¦100¦--tokenizer¦bpe¦--token-file¦/t¦--tokenizer-name=b",
+            ),
+            ("rsync¦host:/path¦--bypass¦1¦--compass=2", "rsync¦host:/path¦--bypass¦1¦--compass=2"),
+            ("python¦train.py¦--epochs¦50", "python¦train.py¦--epochs¦50"),
         ] {
             assert_eq!(masked(line), expected);
         }
     }
 
+    #[test]
+    fn a_long_word_is_no_deep_recursion() {
+        for part in ["a=", "a:", "'a ", "--a=\" '", "(\"'` "] {
+            assert_eq!(command(&[part.repeat(100_000)]).len(), 1);
+        }
+    }
+
     proptest! {
         #[test]
-        fn any_command_keeps_its_number_of_words(words in prop::collection::vec(".{0,20}", 0..6)) {
+        fn any_command_keeps_its_number_of_words(words in prop::collection::vec("[-=:/'\" a-z?@]{0,20}|.{0,20}", 0..6)) {
             prop_assert_eq!(command(&words).len(), words.len());
         }
 
         #[test]
         fn a_secret_does_not_come_through(value in "[A-Za-z0-9+]{6,20}") {
-            for line in [format!("x --password {value}"), format!("x --token={value}"), format!("x http://u:{value}@h/")] {
+            for line in [
+                format!("x¦--password¦{value}"),
+                format!("x¦--password¦-{value}"),
+                format!("x¦--token={value}"),
+                format!("x¦http://u:{value}@h/"),
+                format!("x¦-H¦Authorization: Bearer {value}"),
+                format!("sh¦-c¦exec x --password '{value} {value}' -H \"Authorization: Bearer {value}\""),
+            ] {
                 prop_assert!(!masked(&line).contains(&value), "{}", line);
             }
         }

@@ -3,18 +3,25 @@
 mod api;
 mod backoff;
 mod facts;
+#[doc(hidden)]
+pub mod fuzzing;
 mod http;
 mod left_behind;
 mod mask;
+mod ours;
 mod room;
+mod run_directory;
 mod s3;
 mod secret;
 mod spool;
+mod state;
 mod store;
 mod tls;
 mod upload;
 mod worker;
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -35,16 +42,20 @@ pub use facts::SentCommand;
 pub use left_behind::LeftBehind;
 use left_behind::{Connect, rfc3339};
 use room::Room;
+use run_directory::{Access, RunDirectory};
 use secret::Secret;
-use spool::{RunDirectory, Spool};
-use store::{Batch, End, State, Store};
+use spool::Spool;
+use state::{End, State};
+use store::{Batch, Store};
 use worker::{Order, Worker};
 
 /// The variable that holds the token; without it nothing is ever sent.
 pub const TOKEN: &str = "SENTINEL_API_TOKEN";
 
-/// A batch is closed when it has grown to this, even before its time.
-const LARGEST_BATCH: usize = 8 << 20;
+/// Tokens have a few kilobytes at most.
+const LARGEST_TOKEN: u64 = 1 << 16;
+
+const UNUSABLE: &str = "the spool cannot be used";
 
 /// The Sentinel service, by way of S3.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
@@ -105,16 +116,21 @@ impl SentinelConfig {
         let text = match (variable, &self.token_file) {
             (Some(token), _) => token,
             (None, None) => return Ok(None),
-            (None, Some(path)) => std::fs::read_to_string(path)
-                .with_context(|| format!("cannot read the token from {}", path.display()))?,
+            (None, Some(path)) => {
+                read_token(path).with_context(|| format!("cannot read the token from {}", path.display()))?
+            }
         };
         let token = Secret::new(text.trim());
         anyhow::ensure!(token.is_printable(), "the token has characters that no token has");
         Ok(Some(token))
     }
 
+    fn address(&self) -> anyhow::Result<Url> {
+        http::address("api_url", &self.api_url, self.allow_http).map_err(anyhow::Error::msg)
+    }
+
     fn connect(&self, token: Secret) -> anyhow::Result<Connect> {
-        let api_url = http::address("api_url", &self.api_url, self.allow_http).map_err(anyhow::Error::msg)?;
+        let api_url = self.address()?;
         let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"].into_iter().find_map(|name| {
             let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
             Some(Url::parse(&text).with_context(|| format!("{name} {text:?} is no URL")))
@@ -122,39 +138,49 @@ impl SentinelConfig {
         Ok(Connect { agent: http::agent(), api_url, token, store: endpoint.transpose()? })
     }
 
-    fn spool(&self) -> anyhow::Result<Spool> {
-        let directory = self.spool_dir.clone().unwrap_or_else(spool::default_directory);
-        Spool::open(&directory).context("the spool cannot be used")
+    fn spool_directory(&self) -> PathBuf {
+        self.spool_dir.clone().unwrap_or_else(spool::default_directory)
     }
 
-    /// The runs that are not complete yet, the oldest first.
+    /// Calls `each` with every run that is not complete yet, the oldest first, and with why one stays as it is. Only the
+    /// one that it is called with is locked. To look changes nothing on the disk.
     ///
     /// # Errors
-    /// When the spool cannot be used.
-    pub fn left_behind(&self, directory: Option<&Path>) -> anyhow::Result<Vec<LeftBehind>> {
-        let spool = match directory {
-            Some(directory) => Spool::open(directory)?,
-            None => self.spool()?,
-        };
-        let mut runs = Vec::new();
-        for directory in spool.left_behind()? {
-            let path = directory.path().display().to_string();
-            match LeftBehind::open(directory) {
-                Ok(run) => runs.extend(run),
-                Err(error) => log::warn!("{path} cannot be read, and stays as it is: {error}"),
+    /// When the spool cannot be used, or when `each` fails.
+    pub fn left_behind(
+        &self,
+        directory: Option<&Path>,
+        only_look: bool,
+        mut each: impl FnMut(anyhow::Result<LeftBehind>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let directory = directory.map_or_else(|| self.spool_directory(), Path::to_owned);
+        let Some(spool) = Spool::open(&directory).context(UNUSABLE)? else { return Ok(()) };
+        let access = if only_look { Access::Look } else { Access::Work };
+        for run in spool.left_behind(access).context(UNUSABLE)? {
+            match run.and_then(LeftBehind::open).transpose() {
+                Some(run) => each(run)?,
+                None => continue,
             }
         }
-        Ok(runs)
+        Ok(())
     }
 
     /// Sends what is left of a run.
     ///
     /// # Errors
-    /// Without a token, or when the service did not take everything; what it did not take stays.
+    /// Without a token, when the run belongs to another service, or when the service did not take everything; what it did
+    /// not take stays.
     pub fn send(&self, run: LeftBehind) -> anyhow::Result<()> {
         let token = self.token()?.with_context(|| format!("{TOKEN} is not set"))?;
         run.send(&self.connect(token)?).map_err(|failure| anyhow::anyhow!("{}", failure.problem()))
     }
+}
+
+/// A file that was named can be a device without an end.
+fn read_token(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(LARGEST_TOKEN).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 struct Sentinel {
@@ -190,23 +216,22 @@ impl Sink for Sentinel {
             Ok(None) => return Ok(()),
             token => token,
         };
-        let spool = self.config.spool().and_then(|spool| {
-            let directory = spool.create().context("the spool cannot be used")?;
-            Ok((Arc::new(directory), Room { spool, limit: self.config.spool_max_mib.saturating_mul(1 << 20) }))
-        });
-        let (directory, room) = match spool {
-            Ok((directory, room)) => (Some(directory), Some(room)),
-            Err(error) => {
-                log::warn!("sentinel: {error:#}; rows wait in memory");
-                (None, None)
-            }
-        };
         let facts = facts::of_run(run, self.config.command);
         let connect = token.and_then(|token| self.config.connect(token.context("no token")?));
-        let api_url =
-            connect.as_ref().map_or_else(|_| self.config.api_url.clone(), |connect| connect.api_url.to_string());
-        let store = Store::new(directory.clone(), State { api_url, facts, ..State::default() });
-        let saved = store.save();
+        let api_url = self.config.address().map(String::from).unwrap_or_default();
+        let state = State { api_url, facts, ..State::default() };
+        let spooled = Spool::open_or_make(&self.config.spool_directory()).and_then(|spool| {
+            let store = Store::create(&spool, state.clone())?;
+            Ok((store, Room { spool, limit: self.config.spool_max_mib.saturating_mul(1 << 20) }))
+        });
+        let (store, room) = match spooled.context(UNUSABLE) {
+            Ok((store, room)) => (store, Some(room)),
+            Err(error) => {
+                log::warn!("sentinel: {error:#}; rows wait in memory");
+                (Store::new(None, state), None)
+            }
+        };
+        let directory = store.shared_directory();
         let way = match connect {
             Err(error) => {
                 let kept =
@@ -224,7 +249,7 @@ impl Sink for Sentinel {
             failed: false,
             way,
         });
-        saved.context("cannot write to the spool; a crash would lose what has not arrived")
+        Ok(())
     }
 
     fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
@@ -242,7 +267,8 @@ impl Sink for Sentinel {
         {
             log::warn!("sentinel: the spool takes no more rows ({error}); they wait in memory");
         }
-        if at_work.opened.elapsed() >= self.config.upload_interval_secs.0 || at_work.batch.size >= LARGEST_BATCH {
+        let is_due = at_work.opened.elapsed() >= self.config.upload_interval_secs.0 || at_work.batch.is_full();
+        if is_due && at_work.batch.has_next() {
             let next = Batch::new(at_work.batch.number + 1);
             let batch = std::mem::replace(&mut at_work.batch, next);
             at_work.opened = Instant::now();

@@ -1,5 +1,6 @@
 //! How much of the disk rows that wait may take.
 
+use super::run_directory::Access;
 use super::spool::Spool;
 use super::store::Store;
 
@@ -23,7 +24,7 @@ impl Room {
                 given_up += 1;
             }
         };
-        for directory in spool.left_behind().into_iter().flatten() {
+        for directory in spool.left_behind(Access::Work).into_iter().flatten().flatten() {
             if let Ok(Some(mut store)) = Store::recover(directory) {
                 give_up(&mut store);
             }

@@ -32,16 +32,9 @@ impl S3 {
 
     /// Puts one object and gives its URI back.
     pub(crate) fn put(&mut self, uri: &str, credentials: &Credentials, body: &[u8]) -> Result<String, Failure> {
-        let what = format!("PUT {uri}");
-        let (bucket, key) = parse_s3_uri(uri).map_err(Failure::Permanent)?;
-        check(credentials).map_err(|problem| Failure::Permanent(format!("{what}: {problem}")))?;
-        let region = match &credentials.region {
-            Some(region) => region.clone(),
-            None => self.region(bucket),
-        };
-        let bucket =
-            self.bucket(bucket, &region).map_err(|problem| Failure::Permanent(format!("{what}: {problem}")))?;
-        let url = sign(&bucket, key, credentials, &Timestamp::now());
+        // Where it goes is what the service said, which is not repeated.
+        let what = format!("PUT s3://…/{}", uri.rsplit('/').next().unwrap_or_default());
+        let url = self.address(uri, credentials).map_err(|problem| Failure::Permanent(format!("{what}: {problem}")))?;
         let headers = [("content-type", "text/csv"), ("content-encoding", "gzip")];
         let answer = Answer::read(&what, send(&self.agent, Method::PUT, url.as_str(), &headers, body))?;
         match answer.status {
@@ -50,6 +43,17 @@ impl S3 {
             400 | 403 => Err(Failure::Refused(answer.failure(&what).problem().to_owned())),
             _ => Err(answer.failure(&what)),
         }
+    }
+
+    /// Where one object can be put, signed.
+    pub(crate) fn address(&mut self, uri: &str, credentials: &Credentials) -> Result<Url, String> {
+        let (bucket, key) = parse_s3_uri(uri)?;
+        check(credentials)?;
+        let region = match &credentials.region {
+            Some(region) => region.clone(),
+            None => self.region(bucket),
+        };
+        Ok(sign(&self.bucket(bucket, &region)?, key, credentials, &Timestamp::now()))
     }
 
     /// The region of a bucket, asked for once.
@@ -64,7 +68,8 @@ impl S3 {
         // The header is there whatever the status is.
         let answer = send(&self.agent, Method::HEAD, &url, &[], &[]).ok();
         let header = answer.as_ref().and_then(|answer| answer.headers().get("x-amz-bucket-region")?.to_str().ok());
-        let region = header.unwrap_or(DEFAULT_REGION).to_owned();
+        // It becomes a part of the store's name.
+        let region = header.filter(|region| is_region(region)).unwrap_or(DEFAULT_REGION).to_owned();
         if answer.is_some() {
             self.regions.insert(bucket.to_owned(), region.clone());
         }
@@ -76,7 +81,7 @@ impl S3 {
             Some(endpoint) => (endpoint.clone(), UrlStyle::Path),
             None => {
                 let text = format!("https://s3.{region}.amazonaws.com");
-                let endpoint = Url::parse(&text).map_err(|error| format!("region {region:?}: {error}"))?;
+                let endpoint = Url::parse(&text).map_err(|_| "the region that the service gave is none")?;
                 // Amazon's certificate covers one label in front of its name.
                 (endpoint, if name.contains('.') { UrlStyle::Path } else { UrlStyle::VirtualHost })
             }
@@ -97,22 +102,25 @@ fn sign(bucket: &Bucket, key: &str, credentials: &Credentials, at: &Timestamp) -
 
 fn check(credentials: &Credentials) -> Result<(), &'static str> {
     let Credentials { access_key, secret_key, session_token, region, .. } = credentials;
-    let is_region = |region: &str| region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     match [access_key, secret_key, session_token].iter().all(|key| key.is_printable()) {
         false => Err("a credential that the service gave is empty or has characters that no key has"),
-        true if region.as_deref().is_some_and(|region| region.is_empty() || !is_region(region)) => {
+        true if region.as_deref().is_some_and(|region| !is_region(region)) => {
             Err("the region that the service gave is none")
         }
         true => Ok(()),
     }
 }
 
+fn is_region(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
 /// `s3://bucket/path/to/object`: bucket and key.
-pub(crate) fn parse_s3_uri(uri: &str) -> Result<(&str, &str), String> {
+pub(crate) fn parse_s3_uri(uri: &str) -> Result<(&str, &str), &'static str> {
     let parts = uri.strip_prefix("s3://").and_then(|rest| rest.split_once('/'));
     match parts {
         Some((bucket, key)) if !bucket.is_empty() && !key.is_empty() => Ok((bucket, key)),
-        _ => Err(format!("{uri:?} is no S3 URI; it must be s3://BUCKET/KEY")),
+        _ => Err("it is no S3 URI; it must be s3://BUCKET/KEY"),
     }
 }
 

@@ -1,18 +1,29 @@
-//! Where rows wait until the service has them: one directory for a user, and in it one for each run.
+//! Where rows wait until the service has them: one folder for a user, and in it one for each run. Everything is done
+//! beside the folder that is open, so nobody can put another one in its place.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use anyhow::{Context, bail};
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use anyhow::{Context, anyhow};
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, mkdirat};
+use rustix::io::Errno;
 
-/// The directory of a user. Nobody else can look into it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+use super::ours;
+use super::run_directory::{Access, RunDirectory};
+
+/// Names that are tried for a new run.
+const ATTEMPTS: u32 = 100;
+
+/// The folder of a user. Nobody else can look into it.
+#[derive(Debug, Clone)]
 pub(crate) struct Spool {
-    root: PathBuf,
+    path: PathBuf,
+    root: Arc<OwnedFd>,
 }
 
 /// `$XDG_STATE_HOME/resource-tracker/spool`, as the base directory specification has it.
@@ -27,185 +38,223 @@ pub(crate) fn default_directory() -> PathBuf {
 }
 
 impl Spool {
-    /// Opens the directory, and makes it when it is missing.
+    /// Opens the folder. `None` when there is none.
     ///
     /// # Errors
-    /// When it is a link, belongs to somebody else, or cannot be made or written to.
-    pub(crate) fn open(root: &Path) -> anyhow::Result<Self> {
-        let shown = root.display();
-        if let Some(parent) = root.parent() {
-            fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
-        }
-        match fs::DirBuilder::new().mode(0o700).create(root) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(error).with_context(|| format!("cannot make {shown}"));
-            }
-            _ => (),
-        }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let directory = rustix::fs::open(root, flags, Mode::empty());
-        let directory = directory.with_context(|| format!("{shown} is no directory, or is a link"))?;
-        let status = rustix::fs::fstat(&directory)?;
-        let me = rustix::process::geteuid().as_raw();
-        if status.st_uid != me {
-            bail!("{shown} belongs to user {}, not to user {me}", status.st_uid);
-        }
-        if status.st_mode & 0o077 != 0 {
-            rustix::fs::fchmod(&directory, Mode::RWXU).with_context(|| format!("{shown} is open to others"))?;
-        }
-        Ok(Self { root: root.to_owned() })
-    }
-
-    /// A directory for a new run, locked as long as the value lives.
-    pub(crate) fn create(&self) -> io::Result<RunDirectory> {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        // The time comes first, so that the oldest run is the first by name.
-        let name = format!("{:013}-{}-{:08x}", since.as_millis(), std::process::id(), fastrand::u32(..));
-        let path = self.root.join(name);
-        fs::DirBuilder::new().mode(0o700).create(&path)?;
-        RunDirectory::lock(path)?.ok_or_else(|| io::Error::other("a new directory is locked by somebody else"))
-    }
-
-    /// The directories of runs that nobody works on any more, the oldest first, each locked from now on.
-    pub(crate) fn left_behind(&self) -> io::Result<Vec<RunDirectory>> {
-        let mut names: Vec<String> =
-            fs::read_dir(&self.root)?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-        names.sort_unstable();
-        let paths = names.iter().map(|name| self.root.join(name));
-        let is_directory = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|entry| entry.is_dir());
-        Ok(paths.filter(is_directory).filter_map(|path| RunDirectory::lock(path).ok().flatten()).collect())
-    }
-
-    /// What all files of all runs take, in bytes.
-    pub(crate) fn size(&self) -> u64 {
-        let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
-        let files = entries(&self.root).flat_map(|run| entries(&run.path()));
-        files.filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum()
-    }
-}
-
-/// The directory of one run. It is locked, which ends with the process, however that ends.
-#[derive(Debug)]
-pub(crate) struct RunDirectory {
-    path: PathBuf,
-    _lock: File,
-}
-
-impl RunDirectory {
-    fn lock(path: PathBuf) -> io::Result<Option<Self>> {
-        let file = options().read(true).create(true).truncate(false).open(path.join("lock"))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Self { path, _lock: file })),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Opens a file to append to; it is there afterwards.
-    pub(crate) fn append(&self, name: &str) -> io::Result<File> {
-        options().append(true).create(true).open(self.path.join(name))
-    }
-
-    /// Writes a file so that it is there whole or not at all, also after a loss of power.
-    pub(crate) fn write(&self, name: &str, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
-        let temporary = self.path.join(format!("{name}.tmp"));
-        let result = options().create(true).truncate(true).open(&temporary).and_then(|mut file| {
-            write(&mut file)?;
-            file.flush()?;
-            file.sync_data()
-        });
-        match result.and_then(|()| fs::rename(&temporary, self.path.join(name))) {
-            Ok(()) => Ok(()),
+    /// When it is a link, belongs to somebody else, or is open to others. It stays as it is.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Option<Self>> {
+        // A slash at the end would follow a link.
+        let path: PathBuf = path.components().collect();
+        match ours::open(CWD, &path, FileType::Directory, OFlags::RDONLY | OFlags::DIRECTORY) {
+            Ok(root) => Ok(Some(Self { path, root: Arc::new(root) })),
+            Err(error) if ours::is_missing(&error) => Ok(None),
             Err(error) => {
-                // Room for the next attempt.
-                let _ = fs::remove_file(&temporary);
-                Err(error)
+                let shown = path.display();
+                Err(anyhow!(
+                    "{shown}: {error}; make it a folder of yours with mode 700, or name another with --spool-dir"
+                ))
             }
         }
     }
 
-    pub(crate) fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        fs::read(self.path.join(name))
+    /// Opens the folder, and makes it when it is missing, with those above it.
+    pub(crate) fn open_or_make(path: &Path) -> anyhow::Result<Self> {
+        if let Some(spool) = Self::open(path)? {
+            return Ok(spool);
+        }
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+        made.with_context(|| format!("cannot make {}", path.display()))?;
+        Self::open(path)?.with_context(|| format!("{} is gone again", path.display()))
     }
 
-    /// Removes a file, if it is there.
-    pub(crate) fn remove_file(&self, name: &str) {
-        let _ = fs::remove_file(self.path.join(name));
+    /// A folder for a new run with what is known of it, locked as long as the value lives. The second value says whether
+    /// that could be written down.
+    pub(crate) fn create(&self, state: &[u8]) -> io::Result<(RunDirectory, io::Result<()>)> {
+        for _ in 0..ATTEMPTS {
+            let name = RunName::new();
+            match mkdirat(&self.root, name.as_str(), Mode::RWXU) {
+                Err(Errno::EXIST) => continue,
+                made => made?,
+            }
+            let Some(run) = RunDirectory::make(&self.root, name.as_str(), self.path.join(name.as_str()))? else {
+                continue;
+            };
+            let saved = run.save(state);
+            // A tracker of an earlier version takes a folder for abandoned as long as it is empty.
+            if run.is_in_place() {
+                return Ok((run, saved));
+            }
+        }
+        Err(io::Error::other("every new folder was taken away by somebody else"))
     }
 
-    /// Names of the files.
-    pub(crate) fn files(&self) -> Vec<String> {
-        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
-        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    /// The runs that nobody works on any more, the oldest first, each locked when it comes and as long as it lives. What
+    /// looks like a run and is none of ours is an error that names it; everything else in the folder is passed over.
+    pub(crate) fn left_behind(&self, access: Access) -> io::Result<impl Iterator<Item = anyhow::Result<RunDirectory>>> {
+        let names = self.names()?;
+        let open = move |name: RunName| {
+            let path = self.path.join(name.as_str());
+            let shown = path.display().to_string();
+            let run = RunDirectory::open(&self.root, name.as_str(), path, access);
+            run.with_context(|| format!("{shown} stays as it is")).transpose()
+        };
+        Ok(names.into_iter().filter_map(open))
     }
 
-    /// Everything has arrived.
-    pub(crate) fn remove(&self) -> io::Result<()> {
-        fs::remove_dir_all(&self.path)
+    /// What the files of all runs take, in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        let names = self.names().unwrap_or_default();
+        names.iter().map(|name| RunDirectory::size(&self.root, name.as_str())).sum()
+    }
+
+    fn names(&self) -> io::Result<Vec<RunName>> {
+        let entries = Dir::read_from(&self.root)?;
+        let name =
+            |entry: rustix::io::Result<rustix::fs::DirEntry>| RunName::parse(entry.ok()?.file_name().to_str().ok()?);
+        let mut names: Vec<RunName> = entries.filter_map(name).collect();
+        names.sort_unstable();
+        Ok(names)
     }
 }
 
-/// For files that nobody else can read, and that are no links.
-fn options() -> fs::OpenOptions {
-    let mut options = fs::OpenOptions::new();
-    options.write(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32);
-    options
+/// The name of a run's folder. The time comes first, so that the oldest run is the first by name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct RunName(String);
+
+impl RunName {
+    fn new() -> Self {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self(format!("{:013}-{}-{:08x}", since.as_millis(), std::process::id(), fastrand::u32(..)))
+    }
+
+    /// Nothing but what `new` makes.
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(3, '-');
+        let (millis, pid, random) = (parts.next()?, parts.next()?, parts.next()?);
+        let is_decimal = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+        let is_pid = is_decimal(pid) && (1..=10).contains(&pid.len()) && !pid.starts_with('0');
+        let is_random = random.len() == 8 && random.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        (millis.len() == 13 && is_decimal(millis) && is_pid && is_random).then(|| Self(text.to_owned()))
+    }
+
+    fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).map_or(0, |status| status.mode() & 0o777)
+    }
 
     #[test]
     fn a_run_is_left_behind_when_its_lock_is_free() -> anyhow::Result<()> {
         let directory = tempfile::tempdir()?;
-        let spool = Spool::open(&directory.path().join("state/spool"))?;
-        assert_eq!(fs::metadata(directory.path().join("state/spool"))?.mode() & 0o777, 0o700);
-        let first = spool.create()?;
-        assert!(spool.left_behind()?.is_empty());
-        first.append("a.csv")?.write_all(b"x")?;
-        first.write("b", |file| file.write_all(b"yz"))?;
-        assert_eq!(fs::metadata(first.path().join("a.csv"))?.mode() & 0o777, 0o600);
-        assert_eq!((fs::metadata(first.path().join("b"))?.mode() & 0o777, spool.size()), (0o600, 3));
-        let path = first.path().to_owned();
+        let path = directory.path().join("state/resource-tracker/spool");
+        assert!(Spool::open(&path)?.is_none() && !directory.path().join("state").exists());
+        let spool = Spool::open_or_make(&path)?;
+        assert_eq!((mode(&path), mode(&directory.path().join("state"))), (0o700, 0o700));
+        let (first, saved) = spool.create(b"{}")?;
+        saved?;
+        assert_eq!(spool.left_behind(Access::Work)?.count(), 0);
+        first.append("000000.csv")?.write_all(b"x")?;
+        let mine = first.path().to_owned();
+        assert_eq!((mode(&mine), mode(&mine.join("000000.csv")), mode(&mine.join("run.json"))), (0o700, 0o600, 0o600));
+        assert_eq!(spool.size(), 3);
         drop(first);
-        let left = spool.left_behind()?;
-        assert_eq!(left.iter().map(RunDirectory::path).collect::<Vec<_>>(), [&path]);
-        left[0].remove()?;
-        assert!(!path.exists());
+        {
+            let looked = spool.left_behind(Access::Look)?.next().context("none")??;
+            assert_eq!(spool.left_behind(Access::Look)?.count(), 1, "who looks does not keep others from it");
+            assert_eq!((spool.left_behind(Access::Work)?.count(), looked.path()), (0, mine.as_path()));
+        }
+        let left = spool.left_behind(Access::Work)?.next().context("none")??;
+        left.remove()?;
+        assert!(!mine.exists() && path.exists());
         Ok(())
     }
 
     #[test]
-    fn a_link_is_refused_and_an_open_directory_is_closed() -> anyhow::Result<()> {
+    fn a_folder_that_is_not_the_users_alone_is_refused_and_stays_as_it_is() -> anyhow::Result<()> {
         let directory = tempfile::tempdir()?;
         let (real, link) = (directory.path().join("real"), directory.path().join("link"));
         fs::create_dir(&real)?;
         fs::set_permissions(&real, fs::Permissions::from_mode(0o755))?;
         symlink(&real, &link)?;
-        assert!(Spool::open(&link).is_err_and(|error| format!("{error:#}").contains("is a link")));
-        Spool::open(&real)?;
-        assert_eq!(fs::metadata(&real)?.mode() & 0o777, 0o700);
+        let refused = |path: &Path, why: &str| {
+            let error = Spool::open_or_make(path).err().map(|error| format!("{error:#}")).unwrap_or_default();
+            assert!(
+                error.contains(why) && error.contains(&path.components().collect::<PathBuf>().display().to_string()),
+                "{error}"
+            );
+        };
+        refused(&real, "open to others (mode 755)");
+        assert_eq!(mode(&real), 0o755);
+        fs::set_permissions(&real, fs::Permissions::from_mode(0o700))?;
+        for path in [link.clone(), link.join(""), link.join(".")] {
+            refused(&path, "it is a link");
+        }
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped the rest: only root can give a folder away");
+            return Ok(());
+        }
+        std::os::unix::fs::chown(&real, Some(12345), None)?;
+        refused(&real, "belongs to user 12345");
         Ok(())
     }
 
     #[test]
-    fn the_directory_of_another_user_is_refused() -> anyhow::Result<()> {
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: only root can give a directory away");
-            return Ok(());
+    fn only_names_that_it_gives_are_runs() {
+        assert!(RunName::parse(RunName::new().as_str()).is_some());
+        assert!(RunName::parse("1764000000000-4242-0123abcd").is_some());
+        for name in
+            ["photos", "lock", "", "1764000000000-4242-0123ABCD", "1764000000000-4242-0123abcd.bak", "1-1-01234567"]
+        {
+            assert!(RunName::parse(name).is_none(), "{name}");
         }
+    }
+
+    /// Trackers of earlier versions took a folder for abandoned as long as nothing was saved in it.
+    #[test]
+    fn a_run_whose_new_folder_is_taken_away_takes_another() -> anyhow::Result<()> {
         let directory = tempfile::tempdir()?;
-        std::os::unix::fs::chown(directory.path(), Some(12345), None)?;
-        assert!(
-            Spool::open(directory.path()).is_err_and(|error| format!("{error:#}").contains("belongs to user 12345"))
-        );
+        let spool = Spool::open_or_make(&directory.path().join("spool"))?;
+        let (over, mut all) = (AtomicBool::new(false), true);
+        let sweep = || {
+            while !over.load(Ordering::Relaxed) {
+                for name in spool.names().unwrap_or_default() {
+                    let run = spool.path.join(name.as_str());
+                    let Ok(lock) = fs::File::options().write(true).create(true).truncate(false).open(run.join("lock"))
+                    else {
+                        continue;
+                    };
+                    let is_free =
+                        rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok();
+                    if is_free && !run.join("run.json").exists() {
+                        let _ = fs::remove_dir_all(run);
+                    }
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(sweep);
+            for _ in 0..200 {
+                let created = spool.create(b"{}");
+                let is_there =
+                    created.as_ref().is_ok_and(|(run, saved)| saved.is_ok() && run.path().join("run.json").exists());
+                all &= is_there;
+                // A lock that the other one has just put there keeps the folder, which it removes itself.
+                let _ = created.map(|(run, _)| run.remove());
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert!(all, "a run has no folder");
         Ok(())
     }
 }

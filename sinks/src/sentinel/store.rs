@@ -3,54 +3,29 @@
 //! `run.json` says what is known, `NNNNNN.csv` holds the rows of a batch as they come, `NNNNNN.csv.gz` those of one that
 //! is closed, just as it is sent. A batch never changes once it is closed, so sending it again changes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 use super::room::Room;
-use super::spool::RunDirectory;
+use super::run_directory::{LARGEST_FILE, LAST_BATCH, RunDirectory, csv, gz};
+use super::spool::Spool;
+use super::state::{End, State};
 use crate::columns::Columns;
 
-const STATE: &str = "run.json";
 /// A loss of power takes the rows of this time at most, unless the disk itself forgets.
 const SYNC: Duration = Duration::from_secs(10);
+/// A batch is closed when it has grown to this, even before its time.
+const LARGEST_BATCH: usize = 8 << 20;
 /// Rows that wait in memory at most, in bytes.
 const MEMORY: usize = 8 << 20;
-
-/// What is known of a run, without anything that is secret.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct State {
-    /// Base address of the service that it belongs to.
-    pub(crate) api_url: String,
-    /// What it is registered with.
-    pub(crate) facts: Map<String, Value>,
-    pub(crate) run_id: Option<String>,
-    pub(crate) upload_uri_prefix: Option<String>,
-    /// Batches below this number have arrived, or were given up.
-    pub(crate) next: u32,
-    /// Those that were given up.
-    pub(crate) lost: Vec<u32>,
-    pub(crate) end: Option<End>,
-    /// Rows go with the last message, not to the store; never changed once it was tried.
-    pub(crate) inline: Option<bool>,
-}
-
-/// How the run ended.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct End {
-    pub(crate) exit_code: Option<i32>,
-    pub(crate) status: String,
-    pub(crate) at: String,
-}
 
 pub(crate) struct Store {
     directory: Option<Arc<RunDirectory>>,
@@ -61,14 +36,8 @@ pub(crate) struct Store {
     memory: BTreeMap<u32, Vec<u8>>,
     /// Files of batches below this number are gone.
     kept: u32,
-}
-
-fn csv(batch: u32) -> String {
-    format!("{batch:06}.csv")
-}
-
-pub(crate) fn gz(batch: u32) -> String {
-    format!("{batch:06}.csv.gz")
+    /// The batches of a run that was left behind, of which there may be some without others.
+    found: Option<BTreeSet<u32>>,
 }
 
 /// The line above the rows of each batch.
@@ -79,32 +48,52 @@ pub(crate) fn header() -> String {
 impl Store {
     /// That of a new run. Without a directory everything is in memory.
     pub(crate) fn new(directory: Option<Arc<RunDirectory>>, state: State) -> Self {
-        Self { directory, kept: state.next, state, closed: 0, memory: BTreeMap::new() }
+        Self { directory, kept: state.next, state, closed: 0, memory: BTreeMap::new(), found: None }
+    }
+
+    /// That of a new run in the spool, with what is known of it written down.
+    pub(crate) fn create(spool: &Spool, state: State) -> io::Result<Self> {
+        let (directory, saved) = spool.create(&serde_json::to_vec(&state)?)?;
+        if let Err(error) = saved {
+            log::warn!("sentinel: cannot write to the spool: {error}; a crash would lose what has not arrived");
+        }
+        Ok(Self::new(Some(Arc::new(directory)), state))
     }
 
     /// That of a run which was left behind: all its batches are closed. `None` when there is nothing in it.
-    pub(crate) fn recover(directory: RunDirectory) -> io::Result<Option<Self>> {
-        let state = match directory.read(STATE) {
-            Ok(text) => serde_json::from_slice(&text)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let number = |name: &str| name.strip_suffix(".gz").unwrap_or(name).strip_suffix(".csv")?.parse::<u32>().ok();
-        let last = directory.files().iter().filter_map(|name| number(name)).max();
+    pub(crate) fn recover(directory: RunDirectory) -> anyhow::Result<Option<Self>> {
+        let Some(text) = directory.state()? else { return Ok(None) };
+        let state = State::parse(&text).map_err(|problem| anyhow::anyhow!("run.json: {problem}"))?;
+        let (found, problems) = directory.batches().context("its files cannot be listed")?;
+        for problem in problems {
+            log::warn!("{}: {problem}; it is left out", directory.path().display());
+        }
         let mut store = Self::new(Some(Arc::new(directory)), state);
-        store.closed = last.map_or(0, |last| last + 1).max(store.state.next);
+        store.closed = found.last().map_or(0, |last| last + 1).max(store.state.next);
+        store.found = Some(found);
         Ok(Some(store))
+    }
+
+    pub(crate) fn shared_directory(&self) -> Option<Arc<RunDirectory>> {
+        self.directory.clone()
     }
 
     pub(crate) fn directory(&self) -> Option<&RunDirectory> {
         self.directory.as_deref()
     }
 
+    /// How many batches wait.
+    pub(crate) fn waiting(&self) -> u32 {
+        match &self.found {
+            Some(found) => found.range(self.state.next..).count() as u32,
+            None => self.closed - self.state.next,
+        }
+    }
+
     /// Writes down what is known.
     pub(crate) fn save(&self) -> io::Result<()> {
         let Some(directory) = &self.directory else { return Ok(()) };
-        let text = serde_json::to_vec(&self.state)?;
-        directory.write(STATE, |file| file.write_all(&text))
+        directory.save(&serde_json::to_vec(&self.state)?)
     }
 
     /// Nothing is added to `batch` any more: rows that the disk did not take are taken over.
@@ -153,53 +142,59 @@ impl Store {
         given_up
     }
 
-    /// The rows of a batch, with a header.
-    pub(crate) fn rows(&self, batch: u32) -> io::Result<Vec<u8>> {
-        let mut text = match &self.directory {
-            None => Vec::new(),
-            Some(directory) => match or_missing(directory.read(&csv(batch)))? {
-                Some(text) => text,
-                None => match or_missing(directory.read(&gz(batch)))? {
-                    Some(body) => {
-                        let mut text = Vec::new();
-                        GzDecoder::new(body.as_slice()).read_to_end(&mut text)?;
-                        text
-                    }
-                    None => Vec::new(),
-                },
-            },
-        };
+    /// The rows of a batch, with a header; `None` when they are longer than `limit`.
+    pub(crate) fn rows(&self, batch: u32, limit: u64) -> io::Result<Option<Vec<u8>>> {
+        let mut text = self.written(batch, limit + 1)?;
+        if text.len() as u64 > limit {
+            return Ok(None);
+        }
         // A loss of power can leave a part of a line.
         text.truncate(text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
         if text.is_empty() {
             text = header().into_bytes();
         }
         text.extend_from_slice(self.memory.get(&batch).map_or(&[], Vec::as_slice));
+        Ok(Some(text).filter(|text| text.len() as u64 <= limit))
+    }
+
+    /// The rows of a batch that are on the disk, up to `limit`.
+    fn written(&self, batch: u32, limit: u64) -> io::Result<Vec<u8>> {
+        let mut text = Vec::new();
+        let Some(directory) = &self.directory else { return Ok(text) };
+        if let Some(file) = directory.open_file(&csv(batch))? {
+            file.take(limit).read_to_end(&mut text)?;
+        } else if let Some(file) = directory.open_file(&gz(batch))? {
+            GzDecoder::new(file).take(limit).read_to_end(&mut text)?;
+        }
         Ok(text)
     }
 
     /// A closed batch as it is sent; `None` when it was given up.
     pub(crate) fn body(&mut self, batch: u32) -> io::Result<Option<Vec<u8>>> {
-        let in_memory = self.memory.contains_key(&batch);
-        if let (Some(directory), false) = (&self.directory, in_memory) {
-            if let Some(body) = or_missing(directory.read(&gz(batch)))? {
-                return Ok(Some(body));
-            }
-            if !directory.path().join(csv(batch)).exists() {
+        if !self.memory.contains_key(&batch) {
+            let Some(directory) = &self.directory else { return Ok(None) };
+            if self.found.as_ref().is_some_and(|found| !found.contains(&batch)) {
                 return Ok(None);
             }
-        } else if !in_memory {
-            return Ok(None);
+            if let Some(body) = directory.read(&gz(batch))? {
+                return Ok(Some(body));
+            }
+            if directory.open_file(&csv(batch))?.is_none() {
+                return Ok(None);
+            }
         }
+        let rows = self.rows(batch, LARGEST_FILE)?;
+        let rows =
+            rows.ok_or_else(|| io::Error::other(format!("{} has more than {LARGEST_FILE} bytes", csv(batch))))?;
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-        encoder.write_all(&self.rows(batch)?)?;
+        encoder.write_all(&rows)?;
         encoder.finish().map(Some)
     }
 
     /// Compresses a batch that has been closed.
     fn compress(&self, batch: u32) -> io::Result<()> {
         let (Some(directory), false) = (&self.directory, self.memory.contains_key(&batch)) else { return Ok(()) };
-        let mut rows = File::open(directory.path().join(csv(batch)))?;
+        let Some(mut rows) = directory.open_file(&csv(batch))? else { return Ok(()) };
         directory.write(&gz(batch), |file| {
             let mut encoder = GzEncoder::new(file, Compression::default());
             io::copy(&mut rows, &mut encoder)?;
@@ -213,15 +208,17 @@ impl Store {
     /// again, which changes nothing.
     pub(crate) fn settle(&mut self, arrived: bool) {
         let batch = self.state.next;
-        self.state.next += 1;
+        // Where many are missing in a row, they are written down at once.
+        let following = self.found.as_ref().and_then(|found| found.range(batch..).next().copied());
+        self.state.next = following.filter(|_| !arrived).unwrap_or(0).max(batch + 1);
         if !arrived {
-            self.state.lost.push(batch);
+            self.state.lost.extend(batch..self.state.next);
         }
         self.memory.remove(&batch);
         if self.save().is_ok()
             && let Some(directory) = &self.directory
         {
-            for settled in self.kept..=batch {
+            for settled in self.kept..self.state.next {
                 directory.remove_file(&csv(settled));
                 directory.remove_file(&gz(settled));
             }
@@ -237,20 +234,14 @@ impl Store {
 
     /// The URIs of all batches that have arrived.
     pub(crate) fn uris(&self) -> Vec<String> {
-        let arrived = (0..self.state.next).filter(|batch| !self.state.lost.contains(batch));
+        let lost: HashSet<u32> = self.state.lost.iter().copied().collect();
+        let arrived = (0..self.state.next).filter(|batch| !lost.contains(batch));
         arrived.filter_map(|batch| self.uri(batch)).collect()
     }
 
     /// The service has everything.
     pub(crate) fn remove(&self) -> io::Result<()> {
         self.directory().map_or(Ok(()), RunDirectory::remove)
-    }
-}
-
-fn or_missing(read: io::Result<Vec<u8>>) -> io::Result<Option<Vec<u8>>> {
-    match read {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        read => read.map(Some),
     }
 }
 
@@ -270,11 +261,26 @@ impl Batch {
         Self { number, file: None, synced: Instant::now(), memory: Vec::new(), size: 0, lost: 0 }
     }
 
+    /// Whether it is to be followed by another one, however young it is.
+    pub(crate) fn is_full(&self) -> bool {
+        self.size >= LARGEST_BATCH
+    }
+
+    /// Whether another one can follow: names have six digits.
+    pub(crate) fn has_next(&self) -> bool {
+        self.number < LAST_BATCH
+    }
+
     /// Adds a row with its line end, to the disk if that takes it.
     ///
     /// # Errors
     /// When the disk did not. The row is in memory then, unless that is full too.
     pub(crate) fn add(&mut self, directory: Option<&RunDirectory>, row: &[u8]) -> io::Result<()> {
+        if self.size >= LARGEST_BATCH {
+            // There is no number left for another one.
+            self.lost += 1;
+            return Ok(());
+        }
         let result = self.write(directory, row);
         match &result {
             // Once a row is in memory the next ones are too, because they come after it.
@@ -325,7 +331,7 @@ impl Batch {
 
 #[cfg(test)]
 mod tests {
-    use super::super::spool::Spool;
+    use super::super::run_directory::Access;
     use super::*;
 
     fn text(body: &[u8]) -> String {
@@ -336,8 +342,8 @@ mod tests {
     #[test]
     fn a_batch_from_its_rows_to_its_end() -> anyhow::Result<()> {
         let directory = tempfile::tempdir()?;
-        let spool = Spool::open(&directory.path().join("spool"))?;
-        let mut store = Store::new(Some(Arc::new(spool.create()?)), State::default());
+        let spool = Spool::open_or_make(&directory.path().join("spool"))?;
+        let mut store = Store::create(&spool, State::default())?;
         store.state.run_id = Some("r".into());
         store.state.upload_uri_prefix = Some("s3://b/p/".into());
         store.save()?;
@@ -345,30 +351,31 @@ mod tests {
         batch.add(store.directory(), b"1,2\n")?;
         batch.add(store.directory(), b"3,4\n")?;
         let whole = header() + "1,2\n3,4\n";
-        assert_eq!(store.rows(0)?, whole.as_bytes());
+        assert_eq!(store.rows(0, 1000)?.as_deref(), Some(whole.as_bytes()));
+        assert_eq!(store.rows(0, whole.len() as u64 - 1)?, None);
 
         store.compress(0)?;
         assert_eq!(store.body(0)?.map(|body| text(&body)), Some(whole.clone()));
         drop(store);
-        let left = spool.left_behind()?.pop().map(Store::recover);
-        let mut store = left.transpose()?.flatten().ok_or(anyhow::anyhow!("nothing is left"))?;
+        let left = spool.left_behind(Access::Work)?.next().context("nothing is left")??;
+        let mut store = Store::recover(left)?.context("nothing is in it")?;
         assert_eq!((store.closed, store.state.next), (1, 0));
         assert_eq!(store.body(0)?.map(|body| text(&body)), Some(whole));
         assert_eq!(store.uri(0).as_deref(), Some("s3://b/p/r/000000.csv.gz"));
         store.settle(true);
         assert_eq!((store.uris().len(), store.body(0)?), (1, None));
         store.remove()?;
-        assert_eq!(spool.left_behind()?.len(), 0);
+        assert_eq!(spool.left_behind(Access::Work)?.count(), 0);
         Ok(())
     }
 
     #[test]
     fn half_a_line_is_left_out() -> anyhow::Result<()> {
         let directory = tempfile::tempdir()?;
-        let spool = Spool::open(directory.path())?;
-        let store = Store::new(Some(Arc::new(spool.create()?)), State::default());
+        let spool = Spool::open_or_make(&directory.path().join("spool"))?;
+        let store = Store::create(&spool, State::default())?;
         store.directory().ok_or(anyhow::anyhow!("none"))?.append("000000.csv")?.write_all(b"a,b\n1,2\n3,")?;
-        assert_eq!(store.rows(0)?, b"a,b\n1,2\n");
+        assert_eq!(store.rows(0, 100)?.as_deref(), Some(b"a,b\n1,2\n".as_slice()));
         Ok(())
     }
 

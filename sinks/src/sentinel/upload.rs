@@ -1,5 +1,6 @@
 //! Brings one run to the service: registers it, sends its batches in order, finishes it. Every step can be repeated.
 
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,7 +14,7 @@ use super::store::Store;
 /// Credentials that end sooner are replaced before they are used.
 const REFRESH_BEFORE: Duration = Duration::from_secs(300);
 /// A run of one batch that is not larger than this goes with its last message.
-const LARGEST_INLINE: usize = 1 << 20;
+const LARGEST_INLINE: u64 = 1 << 20;
 
 pub(crate) struct Upload {
     api: Api,
@@ -97,9 +98,11 @@ impl Upload {
         let rows = match inline {
             Some(false) => None,
             None if state.next > 0 || self.store.closed > 1 => None,
-            _ => Some(self.store.rows(0).map_err(|error| unreadable(&error))?),
+            _ => self.store.rows(0, LARGEST_INLINE).map_err(|error| unreadable(&error))?,
         };
-        let rows = rows.filter(|rows| inline.is_some() || rows.len() <= LARGEST_INLINE);
+        if inline == Some(true) && rows.is_none() {
+            return Err(Failure::Permanent("batch 0 is larger than what was sent of it; delete the folder".into()));
+        }
         if inline.is_none() {
             // Had the answer got lost, another way would bring the rows twice. On a full disk it is kept in mind.
             self.store.state.inline = Some(rows.is_some());
@@ -127,6 +130,13 @@ impl Upload {
     }
 }
 
-fn unreadable(error: &std::io::Error) -> Failure {
-    Failure::Temporary(format!("the spool cannot be used: {error}"), None)
+fn unreadable(error: &io::Error) -> Failure {
+    let problem = format!("the spool cannot be used: {error}");
+    match error.kind() {
+        // What is there is not what was written. A disk can become better.
+        ErrorKind::Other | ErrorKind::InvalidInput | ErrorKind::InvalidData | ErrorKind::UnexpectedEof => {
+            Failure::Permanent(problem)
+        }
+        _ => Failure::Temporary(problem, None),
+    }
 }

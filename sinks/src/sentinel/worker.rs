@@ -9,7 +9,8 @@ use super::backoff::Backoff;
 use super::http::Failure;
 use super::left_behind;
 use super::room::Room;
-use super::store::{Batch, End};
+use super::state::End;
+use super::store::Batch;
 use super::upload::Upload;
 
 /// How long registration waits for what is found out about host and cloud.

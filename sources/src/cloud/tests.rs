@@ -144,6 +144,33 @@ fn alibaba_ovh_and_the_others() -> anyhow::Result<()> {
 }
 
 #[test]
+fn what_is_no_name_is_not_known() {
+    let long = "x".repeat(900_000);
+    for (value, expected) in [
+        ("eu-west-1", true),
+        ("x:AD-1", true),
+        (long.as_str(), false),
+        ("a b", false),
+        ("a\nb", false),
+        ("\u{1b}[2J", false),
+    ] {
+        let region =
+            cloud("v", [None, Some(format!(" {value}\n")), None, None]).and_then(|cloud| cloud.cloud_region_id);
+        assert_eq!(region.is_some(), expected, "{:.20}", value);
+    }
+    crate::fuzzing::metadata_answer(long.as_bytes());
+    let deep = format!("{{\"region\":{}", "[".repeat(200_000));
+    crate::fuzzing::metadata_answer(deep.as_bytes());
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_answer_is_read_or_left(words in proptest::collection::vec("[{}\\[\\]\",:a-z0-9 ]{0,8}|region|compute|vmSize|droplet_id|cloud_name|upcloud", 0..40)) {
+        crate::fuzzing::metadata_answer(words.concat().as_bytes());
+    }
+}
+
+#[test]
 fn t_cld_02_a_service_that_is_silent_is_not_waited_for() -> anyhow::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let start = Instant::now();

@@ -1,0 +1,252 @@
+//! The folder of one run: `run.json`, `NNNNNN.csv`, `NNNNNN.csv.gz` and `lock`, and nothing else is ever written, read or
+//! removed in it.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use anyhow::Context;
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, OFlags, flock, fstat, renameat, unlinkat};
+use rustix::io::Errno;
+
+use super::ours;
+
+const STATE: &str = "run.json";
+const LOCK: &str = "lock";
+const TEMPORARY: &str = ".tmp";
+/// The command line is in it, and can have megabytes.
+const LARGEST_STATE: u64 = 16 << 20;
+/// A batch has 8 MiB of rows at most, on the disk and in memory each.
+pub(super) const LARGEST_FILE: u64 = 20 << 20;
+/// Batches have six digits.
+pub(super) const LAST_BATCH: u32 = 999_999;
+
+pub(super) fn csv(batch: u32) -> String {
+    format!("{batch:06}.csv")
+}
+
+pub(super) fn gz(batch: u32) -> String {
+    format!("{batch:06}.csv.gz")
+}
+
+/// The number in the name of a batch.
+fn batch(name: &str) -> Option<u32> {
+    let number = name.strip_suffix(".gz").unwrap_or(name).strip_suffix(".csv")?;
+    let is_number = number.len() == 6 && number.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number { number.parse().ok() } else { None }
+}
+
+/// Whether the spool gives files this name.
+fn is_given(name: &str) -> bool {
+    let name = name.strip_suffix(TEMPORARY).unwrap_or(name);
+    name == STATE || name == LOCK || batch(name).is_some()
+}
+
+/// For what a run is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Nothing is changed, not even the lock.
+    Look,
+    /// It is the only one that works on it.
+    Work,
+}
+
+/// The folder of one run of ours. It is locked, which ends with the process, however that ends.
+#[derive(Debug)]
+pub(crate) struct RunDirectory {
+    path: PathBuf,
+    name: String,
+    root: Arc<OwnedFd>,
+    directory: OwnedFd,
+    lock: OwnedFd,
+}
+
+fn open_directory(root: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+    ours::open(root, name, FileType::Directory, OFlags::RDONLY | OFlags::DIRECTORY)
+}
+
+/// `None` when it is not there.
+fn or_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if ours::is_missing(&error) => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+impl RunDirectory {
+    /// Takes over a folder that was just made. `None` when somebody else has got hold of it.
+    pub(super) fn make(root: &Arc<OwnedFd>, name: &str, path: PathBuf) -> io::Result<Option<Self>> {
+        let Some(directory) = or_missing(open_directory(root, name))? else { return Ok(None) };
+        let how = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        let lock = match ours::open(&directory, LOCK, FileType::RegularFile, how) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => {
+                return Ok(None);
+            }
+            lock => lock?,
+        };
+        let run = Self { path, name: name.to_owned(), root: Arc::clone(root), directory, lock };
+        run.take(FlockOperation::NonBlockingLockExclusive)
+    }
+
+    /// Opens a folder that holds a run of ours, and locks it. `None` when there is no run in it, or somebody works on it.
+    ///
+    /// # Errors
+    /// When something that the spool made is not the user's alone. It stays as it is, unread.
+    pub(super) fn open(root: &Arc<OwnedFd>, name: &str, path: PathBuf, access: Access) -> anyhow::Result<Option<Self>> {
+        let Some(directory) = or_missing(open_directory(root, name))? else { return Ok(None) };
+        let has_state = || or_missing(ours::inspect(&directory, STATE, FileType::RegularFile)).context(STATE);
+        if has_state()?.is_none() {
+            return Ok(None);
+        }
+        let (how, operation) = match access {
+            Access::Look => (OFlags::RDONLY, FlockOperation::NonBlockingLockShared),
+            // NFS locks only what is open for writing.
+            Access::Work => (OFlags::RDWR, FlockOperation::NonBlockingLockExclusive),
+        };
+        let lock = match ours::open(&directory, LOCK, FileType::RegularFile, how) {
+            // Somebody has just sent and removed it.
+            Err(error) if ours::is_missing(&error) && has_state()?.is_none() => return Ok(None),
+            lock => lock.context(LOCK)?,
+        };
+        let run = Self { path, name: name.to_owned(), root: Arc::clone(root), directory, lock };
+        Ok(run.take(operation)?.filter(|run| run.is_in_place()))
+    }
+
+    fn take(self, operation: FlockOperation) -> io::Result<Option<Self>> {
+        match flock(&self.lock, operation) {
+            Ok(()) => Ok(Some(self)),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether the folder and its lock are still where they are looked for.
+    pub(super) fn is_in_place(&self) -> bool {
+        let same = |open: &OwnedFd, parent: &OwnedFd, name: &str, kind| {
+            let (open, there) = (fstat(open).ok(), ours::inspect(parent, name, kind).ok());
+            open.zip(there).is_some_and(|(a, b)| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
+        };
+        same(&self.directory, &self.root, &self.name, FileType::Directory)
+            && same(&self.lock, &self.directory, LOCK, FileType::RegularFile)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens a file to append to; it is there afterwards.
+    pub(crate) fn append(&self, name: &str) -> io::Result<File> {
+        let how = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
+        ours::open(&self.directory, name, FileType::RegularFile, how).map(File::from)
+    }
+
+    /// Writes a file so that it is there whole or not at all, also after a loss of power.
+    pub(crate) fn write(&self, name: &str, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+        let temporary = format!("{name}{TEMPORARY}");
+        self.remove_file(&temporary);
+        let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let result = ours::open(&self.directory, temporary.as_str(), FileType::RegularFile, how).and_then(|file| {
+            let mut file = File::from(file);
+            write(&mut file)?;
+            file.flush()?;
+            file.sync_data()
+        });
+        let renamed = result.and_then(|()| Ok(renameat(&self.directory, temporary.as_str(), &self.directory, name)?));
+        if renamed.is_err() {
+            // Room for the next attempt.
+            self.remove_file(&temporary);
+        }
+        renamed
+    }
+
+    /// Writes down what is known of the run.
+    pub(crate) fn save(&self, state: &[u8]) -> io::Result<()> {
+        self.write(STATE, |file| file.write_all(state))
+    }
+
+    /// What was written down; `None` when there is nothing.
+    pub(crate) fn state(&self) -> io::Result<Option<Vec<u8>>> {
+        self.read_up_to(STATE, LARGEST_STATE)
+    }
+
+    /// Opens a file of a batch to read; `None` when it is not there.
+    pub(crate) fn open_file(&self, name: &str) -> io::Result<Option<File>> {
+        let file = or_missing(ours::open(&self.directory, name, FileType::RegularFile, OFlags::RDONLY));
+        Ok(file.map_err(|error| named(name, &error))?.map(File::from))
+    }
+
+    /// A file of a batch; `None` when it is not there.
+    pub(crate) fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        self.read_up_to(name, LARGEST_FILE)
+    }
+
+    fn read_up_to(&self, name: &str, limit: u64) -> io::Result<Option<Vec<u8>>> {
+        let Some(file) = self.open_file(name)? else { return Ok(None) };
+        let mut bytes = Vec::new();
+        file.take(limit + 1).read_to_end(&mut bytes).map_err(|error| named(name, &error))?;
+        match bytes.len() as u64 > limit {
+            true => Err(named(name, &io::Error::other(format!("it has more than {limit} bytes")))),
+            false => Ok(Some(bytes)),
+        }
+    }
+
+    /// Removes a file of the user's that has a name of the spool's, if it is there.
+    pub(crate) fn remove_file(&self, name: &str) {
+        if is_given(name) && ours::inspect(&self.directory, name, FileType::RegularFile).is_ok() {
+            let _ = unlinkat(&self.directory, name, AtFlags::empty());
+        }
+    }
+
+    /// The numbers of all batches, and what was said of them that cannot be read.
+    pub(crate) fn batches(&self) -> io::Result<(std::collections::BTreeSet<u32>, Vec<String>)> {
+        let (mut batches, mut problems) = (std::collections::BTreeSet::new(), Vec::new());
+        for name in given(&self.directory)? {
+            let Some(number) = batch(&name) else { continue };
+            match ours::inspect(&self.directory, name.as_str(), FileType::RegularFile) {
+                Ok(_) => drop(batches.insert(number)),
+                Err(error) => problems.push(named(&name, &error).to_string()),
+            }
+        }
+        Ok((batches, problems))
+    }
+
+    /// When something was last written.
+    pub(crate) fn modified(&self) -> Option<SystemTime> {
+        let names = given(&self.directory).ok()?;
+        let status = |name: &String| ours::inspect(&self.directory, name.as_str(), FileType::RegularFile).ok();
+        let newest = names.iter().filter_map(status).map(|status| status.st_mtime).max()?;
+        SystemTime::UNIX_EPOCH.checked_add(std::time::Duration::from_secs(u64::try_from(newest).ok()?))
+    }
+
+    /// What the files of a run take, in bytes.
+    pub(super) fn size(root: &OwnedFd, name: &str) -> u64 {
+        let Ok(directory) = open_directory(root, name) else { return 0 };
+        let size = |name: &String| ours::inspect(&directory, name.as_str(), FileType::RegularFile).ok();
+        let names = given(&directory).unwrap_or_default();
+        names.iter().filter_map(size).map(|status| u64::try_from(status.st_size).unwrap_or(0)).sum()
+    }
+
+    /// Everything has arrived: removes what the spool has made, and the folder if nothing else is in it. It is no run any
+    /// more from the first step on, and locked until the last.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        self.remove_file(STATE);
+        let names = given(&self.directory)?;
+        names.iter().filter(|name| *name != LOCK).for_each(|name| self.remove_file(name));
+        self.remove_file(LOCK);
+        Ok(unlinkat(&self.root, self.name.as_str(), AtFlags::REMOVEDIR)?)
+    }
+}
+
+/// The names in a folder that the spool gives.
+fn given(directory: &OwnedFd) -> io::Result<Vec<String>> {
+    let name =
+        |entry: rustix::io::Result<rustix::fs::DirEntry>| Some(entry.ok()?.file_name().to_str().ok()?.to_owned());
+    Ok(Dir::read_from(directory)?.filter_map(name).filter(|name| is_given(name)).collect())
+}
+
+fn named(name: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{name}: {error}"))
+}

@@ -1,0 +1,150 @@
+//! `run.json`: what is known of a run, without anything that is secret.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::run_directory::LAST_BATCH;
+
+/// What is known of a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct State {
+    /// Base address of the service that it belongs to; empty as long as there was none that could be spoken to.
+    pub(crate) api_url: String,
+    /// What it is registered with.
+    pub(crate) facts: Map<String, Value>,
+    pub(crate) run_id: Option<String>,
+    pub(crate) upload_uri_prefix: Option<String>,
+    /// Batches below this number have arrived, or were given up.
+    pub(crate) next: u32,
+    /// Those that were given up.
+    pub(crate) lost: Vec<u32>,
+    pub(crate) end: Option<End>,
+    /// Rows go with the last message, not to the store; never changed once it was tried.
+    pub(crate) inline: Option<bool>,
+}
+
+/// How the run ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct End {
+    pub(crate) exit_code: Option<i32>,
+    pub(crate) status: String,
+    pub(crate) at: String,
+}
+
+impl State {
+    /// Reads what was written down.
+    ///
+    /// # Errors
+    /// When it is not what a tracker writes; the text has nothing of it.
+    pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
+        let state: Self = serde_json::from_slice(text).map_err(|error| place(&error))?;
+        let Self { run_id, upload_uri_prefix, next, lost, end, .. } = &state;
+        let is_ascending = lost.windows(2).all(|pair| pair[0] < pair[1]);
+        let problem = if run_id.as_deref().is_some_and(|id| !is_run_id(id)) {
+            "run_id is no id"
+        } else if upload_uri_prefix.as_deref().is_some_and(|prefix| !is_upload_prefix(prefix)) {
+            "upload_uri_prefix is no S3 URI"
+        } else if *next > LAST_BATCH + 1 {
+            "next has more than six digits"
+        } else if !is_ascending || lost.last().is_some_and(|last| last >= next) {
+            "lost does not fit to next"
+        } else if end.as_ref().is_some_and(|end| !end.is_good()) {
+            "end is none"
+        } else {
+            return Ok(state);
+        };
+        Err(problem.to_owned())
+    }
+}
+
+impl End {
+    fn is_good(&self) -> bool {
+        ["finished", "failed"].contains(&self.status.as_str()) && self.at.parse::<Timestamp>().is_ok()
+    }
+}
+
+/// Where a JSON text is not what is expected, without any of it.
+pub(crate) fn place(error: &serde_json::Error) -> String {
+    let what = match error.classify() {
+        serde_json::error::Category::Eof => "it ends too early",
+        serde_json::error::Category::Data => "a value is missing, or is of another type",
+        serde_json::error::Category::Io | serde_json::error::Category::Syntax => "it is no JSON, or too deep",
+    };
+    format!("{what} (line {}, column {})", error.line(), error.column())
+}
+
+/// One segment of a path, of an address and of the name of an object.
+pub(crate) fn is_run_id(text: &str) -> bool {
+    (1..=128).contains(&text.len()) && text.bytes().all(is_name) && text != "." && text != ".."
+}
+
+/// `s3://BUCKET/PATH`, of names that mean themselves: no `.`, no `..`, none that is empty but behind a last slash.
+pub(crate) fn is_upload_prefix(text: &str) -> bool {
+    let Some(path) = text.strip_prefix("s3://") else { return false };
+    let mut segments = path.strip_suffix('/').unwrap_or(path).split('/');
+    let is_bucket = |name: &str| name.len() <= 255 && !name.is_empty() && name.bytes().all(is_name);
+    let is_segment = |name: &str| {
+        !["", ".", ".."].contains(&name)
+            && name.bytes().all(|byte| byte.is_ascii_graphic() && !b"\\?#%".contains(&byte))
+    };
+    text.len() <= 1024
+        && segments.next().is_some_and(|name| is_bucket(name) && is_segment(name))
+        && segments.all(is_segment)
+}
+
+fn is_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_have_been_written_is_refused() {
+        for good in [
+            "{}",
+            r#"{"run_id":"run-1.a_B","upload_uri_prefix":"s3://b/some/p=1/","next":3,"lost":[0,2]}"#,
+            r#"{"end":{"exit_code":1,"status":"failed","at":"2026-01-01T00:00:00Z"},"news":{}}"#,
+        ] {
+            assert!(State::parse(good.as_bytes()).is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "[]x",
+            r#"{"next":1000001}"#,
+            r#"{"next":-1}"#,
+            r#"{"next":2,"lost":[2]}"#,
+            r#"{"next":2,"lost":[1,1]}"#,
+            r#"{"run_id":".."}"#,
+            r#"{"run_id":"a/../b"}"#,
+            r#"{"run_id":""}"#,
+            r#"{"upload_uri_prefix":"s3://b/../c"}"#,
+            r#"{"upload_uri_prefix":"s3://b//c"}"#,
+            r#"{"upload_uri_prefix":"s3:///c"}"#,
+            r#"{"upload_uri_prefix":"s3://evil.com:80@b/c"}"#,
+            r#"{"upload_uri_prefix":"https://b/c"}"#,
+            r#"{"end":{"exit_code":1,"status":"SECRET","at":"2026-01-01T00:00:00Z"}}"#,
+            r#"{"end":{"exit_code":1,"status":"failed","at":"SECRET"}}"#,
+            r#"{"facts":"SECRET"}"#,
+        ] {
+            let problem = State::parse(bad.as_bytes()).err().unwrap_or_default();
+            assert!(!problem.is_empty() && !problem.contains("SECRET"), "{bad}: {problem}");
+        }
+        let deep = format!(r#"{{"facts":{{"a":{}{}}}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+        assert!(State::parse(deep.as_bytes()).is_err_and(|problem| problem.contains("too deep")));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(state) = State::parse(&bytes) {
+                prop_assert_eq!(State::parse(&serde_json::to_vec(&state)?), Ok(state));
+            }
+        }
+    }
+}
