@@ -24,7 +24,11 @@ pub(super) struct Contents {
 impl Contents {
     /// Refuses to add samples to a file of something else.
     pub(super) fn check(self, path: &Path) -> anyhow::Result<()> {
-        let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let file = match File::open(path) {
+            // Another tracker has just set it aside.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            file => file.with_context(|| format!("cannot read {}", path.display()))?,
+        };
         if !self.begin(file) {
             let format = if self.encoder.header().is_some() { "CSV with these columns" } else { "JSON Lines" };
             let compressed = if self.gzip { ", compressed" } else { "" };

@@ -191,7 +191,7 @@ impl FileSink {
             self.begun = true;
         }
         for _ in 0..ROTATIONS {
-            if *turn == Turn::Busy || !self.rotation.is_due(&self.output) {
+            if *turn == Turn::Busy || !self.rotation.is_due(&self.output) || self.output.has_moved() {
                 break;
             }
             if let Err(error) = self.output.set_aside() {

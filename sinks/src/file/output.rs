@@ -95,25 +95,30 @@ impl Output {
         self.opened.elapsed()
     }
 
-    /// Locks the file that is at the path now. To be ended by [`end_turn`](Self::end_turn).
+    /// Locks the file that is at the path now, if others let it stay there for that long. To be ended by [`end_turn`](Self::end_turn).
     pub(super) fn take_turn(&mut self) -> anyhow::Result<Turn> {
         if !self.is_regular() {
             return Ok(Turn::Unlocked);
         }
-        let mut turn = Turn::Busy;
         for _ in 0..ATTEMPTS {
-            turn = self.lock.take(&self.file);
-            if turn == Turn::Busy && !std::mem::replace(&mut self.said.busy, true) {
-                log::warn!(
-                    "{} is locked by another program; samples are added without waiting for it, and the file is not rotated",
-                    self.path.display()
-                );
-            }
+            let turn = self.lock();
             if !self.has_moved() || !self.follow()? {
-                break;
+                return Ok(turn);
             }
         }
-        Ok(turn)
+        // A row in a file that was set aside is in its place as well.
+        Ok(self.lock())
+    }
+
+    fn lock(&mut self) -> Turn {
+        let turn = self.lock.take(&self.file);
+        if turn == Turn::Busy && !std::mem::replace(&mut self.said.busy, true) {
+            log::warn!(
+                "{} is locked by another program; samples are added without waiting for it, and the file is not rotated",
+                self.path.display()
+            );
+        }
+        turn
     }
 
     pub(super) fn end_turn(&self, turn: Turn) {
@@ -131,7 +136,8 @@ impl Output {
         Ok(())
     }
 
-    fn has_moved(&self) -> bool {
+    /// Whether the path leads to another file by now, or to none.
+    pub(super) fn has_moved(&self) -> bool {
         std::fs::metadata(&self.path).ok().as_ref().and_then(inode) != self.inode
     }
 
