@@ -87,8 +87,8 @@ pub(crate) struct Output {
     #[arg(short, long, value_name = "FORMAT", value_parser = ["json", "csv"])]
     pub(crate) format: Option<String>,
 
-    /// Which columns a CSV has [default: tracker]
-    #[arg(long, value_name = "SET", value_parser = ["tracker", "python", "sentinel"])]
+    /// Which columns a CSV has: the machine's, the command's as well (job), or those of another program [default: tracker]
+    #[arg(long, value_name = "SET", value_parser = ["tracker", "job", "python", "sentinel"])]
     pub(crate) csv_columns: Option<String>,
 
     /// Write no samples to standard output or standard error

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::cli::Cli;
-use crate::plugins;
+use crate::{outputs, plugins};
 
 /// The table of the sink that streams to Sentinel.
 pub(crate) const SENTINEL: &str = "sinks.sentinel-s3";
@@ -171,7 +171,7 @@ pub(crate) fn settings(cli: &Cli) -> anyhow::Result<Settings> {
         settings = layers(cli, registry)?;
     }
     let tracker: TrackerTable = settings.extract("tracker")?;
-    settings = default_sink(settings, &tracker);
+    settings = outputs::default_sink(settings, &tracker)?;
     settings = sentinel(settings);
     for name in &cli.configuration.enable {
         settings = settings.switch("--enable", name, true)?;
@@ -179,6 +179,7 @@ pub(crate) fn settings(cli: &Cli) -> anyhow::Result<Settings> {
     for name in &cli.configuration.disable {
         settings = settings.switch("--disable", name, false)?;
     }
+    outputs::check_streams(&settings, !cli.command.is_empty())?;
     Ok(settings)
 }
 
@@ -242,39 +243,6 @@ fn flags(mut settings: Settings, cli: &Cli) -> Settings {
     settings
 }
 
-/// Where samples go unless sinks are configured: a file, or a stream, or nowhere.
-fn default_sink(mut settings: Settings, tracker: &TrackerTable) -> Settings {
-    let format = tracker.format.or(tracker.csv_columns.map(|_| Format::Csv));
-    let columns = tracker.csv_columns.and_then(|columns| as_text(&columns));
-    let mut set = |name: &str, key: &str, value: Option<String>| {
-        if let Some(value) = value {
-            let by = if tracker.output.is_some() { "output" } else { "the default" };
-            settings = std::mem::take(&mut settings).set_default(by, &format!("sinks.{name}.{key}"), value);
-        }
-    };
-    let stream = if format == Some(Format::Csv) { "csv" } else { "stdout-json" };
-    match tracker.output.as_deref() {
-        Some("-") => set(stream, "stream", Some("stdout".into())),
-        Some(path) => {
-            set("output", "type", Some("file".into()));
-            set("output", "path", Some(path.into()));
-            set("output", "format", format.and_then(|format| as_text(&format)));
-            set("output", "columns", columns.clone());
-        }
-        None if tracker.quiet => {
-            for stream in ["stdout-json", "csv"] {
-                settings = settings.set("quiet", &format!("sinks.{stream}.enabled"), false);
-            }
-            return settings;
-        }
-        None => set(stream, "enabled", Some("true".into())),
-    }
-    if stream == "csv" && tracker.output.as_deref().is_none_or(|path| path == "-") {
-        set("csv", "columns", columns);
-    }
-    settings
-}
-
 /// With a token samples are streamed, and the cloud is asked what it is. Without one there is no connection.
 fn sentinel(settings: Settings) -> Settings {
     if std::env::var_os(TOKEN).is_none_or(|token| token.is_empty()) {
@@ -282,11 +250,6 @@ fn sentinel(settings: Settings) -> Settings {
     }
     let settings = settings.set_default(TOKEN, &format!("{SENTINEL}.enabled"), true);
     settings.set_default(TOKEN, "sources.cloud.enabled", true)
-}
-
-/// The name of a choice as the configuration has it.
-fn as_text(value: &impl Serialize) -> Option<String> {
-    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned))
 }
 
 /// Whether the user named a configuration file.

@@ -18,9 +18,10 @@ impl Formatter for Rounded {
     }
 }
 
-/// Six decimals; numbers so small that this would lose digits, or so large that it cannot matter, stay whole.
+/// Six decimals. Numbers so large that a double has no more stay as they are.
 fn round(value: f64) -> f64 {
-    if (1e-3..1e9).contains(&value.abs()) { (value * 1e6).round() / 1e6 } else { value }
+    // The sum makes a zero of a negative one.
+    if value.abs() < 1e10 { (value * 1e6).round() / 1e6 + 0.0 } else { value }
 }
 
 fn append<T: ?Sized + Serialize>(line: &mut Vec<u8>, value: &T) -> serde_json::Result<()> {
@@ -172,11 +173,23 @@ mod tests {
         };
         assert_eq!(text(1.0 / 3.0).as_deref(), Some("0.333333"));
         assert_eq!(text(0.0).as_deref(), Some("0.0"));
-        assert_eq!(text(1.5e-7).as_deref(), Some("1.5e-7"));
+        assert_eq!(text(1.23456789e-4).as_deref(), Some("0.000123"));
+        assert_eq!(text(-1.5e-7).as_deref(), Some("0.0"));
+        assert_eq!(text(9_876_543_210.123_456_7).as_deref(), Some("9876543210.123457"));
         assert_eq!(text(f64::NAN).as_deref(), Some("null"));
     }
 
     proptest! {
+        #[test]
+        fn no_number_has_more(mantissa in -1.0..1.0f64, exponent in -12..18i32) {
+            let mut line = Vec::new();
+            append(&mut line, &(mantissa * 10f64.powi(exponent)))?;
+            let text = String::from_utf8_lossy(&line);
+            let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+            let decimals = digits.split_once('.').map_or(0, |(_, decimals)| if decimals == "0" { 0 } else { decimals.len() });
+            prop_assert!(decimals as i32 - exponent.parse::<i32>()? <= 6, "{text}");
+        }
+
         #[test]
         fn rounding_moves_a_number_by_less_than_it_says(value in -1e12..1e12f64) {
             prop_assert!((round(value) - value).abs() <= 0.5e-6 + value.abs() * 1e-15);

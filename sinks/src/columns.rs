@@ -15,6 +15,8 @@ pub enum Columns {
     /// The same 21, under the names of the Python package since it moved to MiB, and with its meaning of used memory
     /// (total less available).
     Python,
+    /// The 21 of `tracker`, and 11 more about the command, or the process that is watched, and its children.
+    Job,
     /// The 32 columns that Sentinel takes, about the machine and the process tree.
     Sentinel,
 }
@@ -64,13 +66,14 @@ impl Columns {
             name if name.starts_with("memory_") || name == "gpu_vram" => format!("{name}_mib"),
             name => name.to_owned(),
         };
+        let process = || PROCESS.iter().map(|name| format!("process_{name}"));
         let names: Vec<String> = match self {
             Columns::Tracker => SYSTEM.iter().map(|name| (*name).to_owned()).collect(),
             Columns::Python => SYSTEM.iter().map(with_unit).collect(),
+            Columns::Job => SYSTEM.iter().map(|name| (*name).to_owned()).chain(process()).collect(),
             Columns::Sentinel => {
                 let system = SYSTEM[1..].iter().map(|name| format!("system_{}", with_unit(name)));
-                let process = PROCESS.iter().map(|name| format!("process_{name}"));
-                std::iter::once("timestamp".to_owned()).chain(system).chain(process).collect()
+                std::iter::once("timestamp".to_owned()).chain(system).chain(process()).collect()
             }
         };
         names.join(",")
@@ -85,7 +88,7 @@ impl Columns {
         disk(sample, &mut row);
         network(sample, &mut row);
         gpu(sample, &mut row);
-        if self == Columns::Sentinel {
+        if matches!(self, Columns::Job | Columns::Sentinel) {
             process(sample, &mut row);
         }
     }
@@ -144,7 +147,7 @@ fn memory(sample: &Sample, columns: Columns, row: &mut Row<'_>) {
     let memory = sample.get::<MemoryMetrics>();
     row.integer(memory.map(|memory| memory.free_mib));
     row.integer(memory.map(|memory| match columns {
-        Columns::Tracker => memory.used_mib,
+        Columns::Tracker | Columns::Job => memory.used_mib,
         // The Python package, and with it the service, takes reclaimable memory off since 0.5.0.
         Columns::Python | Columns::Sentinel => memory.total_mib.saturating_sub(memory.available_mib),
     }));
@@ -236,11 +239,14 @@ mod tests {
         assert!(sentinel.starts_with("timestamp,system_processes,system_utime,"));
         assert!(sentinel.contains(",system_gpu_utilized,process_pid,process_children,"));
         assert!(sentinel.ends_with(",process_gpu_usage,process_gpu_vram_mib,process_gpu_utilized"));
+        let job = Columns::Job.header();
+        assert!(job.starts_with(&(Columns::Tracker.header() + ",process_pid,process_children,process_utime,")));
+        assert_eq!(job.split(',').count(), 32);
     }
 
     #[test]
     fn a_row_of_nothing_known_has_all_its_columns() {
-        for columns in [Columns::Tracker, Columns::Python, Columns::Sentinel] {
+        for columns in [Columns::Tracker, Columns::Python, Columns::Job, Columns::Sentinel] {
             let mut row = Vec::new();
             columns.write_row(&Sample::default(), &mut row);
             let commas = row.iter().filter(|byte| **byte == b',').count();

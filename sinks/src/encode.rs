@@ -24,13 +24,6 @@ pub(crate) enum Encoder {
 }
 
 impl Encoder {
-    pub(crate) fn new(format: Format, columns: Columns) -> Self {
-        match format {
-            Format::Json => Self::Json,
-            Format::Csv => Self::Csv(columns),
-        }
-    }
-
     /// The line that comes before the first sample, if there is one.
     pub(crate) fn header(self) -> Option<String> {
         match self {

@@ -1,5 +1,6 @@
 //! A cgroup for the command alone, where the tracker may make one: it counts what no process is left to tell of.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,9 +8,12 @@ use std::path::{Path, PathBuf};
 
 use resource_tracker_core::JobCgroup;
 use resource_tracker_sources::cgroup::{Directory, Hierarchy};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
 const PREFIX: &str = "resource-tracker.";
+
+/// As many names are tried: in another pid namespace somebody can have the same id.
+const NUMBERS: u32 = 16;
 
 /// The directories that were made, each locked while this program lives. They are removed when it is dropped; after a
 /// crash the next run does it.
@@ -66,11 +70,8 @@ impl OwnCgroup {
     /// Removes what trackers left behind that were killed.
     pub(super) fn sweep(&self) {
         for made in [&self.unified, &self.cpuacct, &self.memory].into_iter().flatten() {
-            let Some(entries) = made.path.parent().and_then(|parent| fs::read_dir(parent).ok()) else { continue };
-            for entry in entries.flatten() {
-                if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) && entry.path() != made.path {
-                    remove_if_abandoned(&entry.path());
-                }
+            if let Some(parent) = made.path.parent() {
+                remove_abandoned_in(parent);
             }
         }
     }
@@ -79,8 +80,7 @@ impl OwnCgroup {
 impl Made {
     fn below(parent: &Path) -> io::Result<Self> {
         let pid = std::process::id();
-        // In another pid namespace somebody can have the same id.
-        for number in 0..16 {
+        for number in 0..NUMBERS {
             let path = parent.join(format!("{PREFIX}{pid}.{number}"));
             match fs::create_dir(&path) {
                 Ok(()) => {
@@ -105,30 +105,94 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        remove(&self.path);
+        // A tracker that ran in it can have left one of its own.
+        remove_abandoned_in(&self.path);
+        if fs::remove_dir(&self.path).is_ok() {
+            return;
+        }
+        // Daemons that are still in it go back to where the tracker is.
+        let Some(parent) = self.path.parent() else { return };
+        let processes = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
+        for pid in processes.lines() {
+            let door = File::options().write(true).open(parent.join("cgroup.procs"));
+            // One that has ended meanwhile needs no moving; one that cannot be moved keeps its cgroup.
+            let _ = door.and_then(|mut door| door.write_all(pid.as_bytes()));
+        }
+        let _ = fs::remove_dir(&self.path);
     }
 }
 
-/// A directory that nobody has locked belongs to a tracker that is gone.
+/// Whether a tracker gave a directory this name: `resource-tracker.PID.NUMBER`.
+fn is_ours(name: &OsStr) -> bool {
+    let numbers = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split_once('.'));
+    let number = |text: &str| text.parse::<u32>().ok().filter(|number| number.to_string() == text);
+    numbers.is_some_and(|(pid, count)| {
+        number(pid).is_some_and(|pid| pid > 0) && number(count).is_some_and(|count| count < NUMBERS)
+    })
+}
+
+/// Removes the directories of trackers that are gone, also those inside of others, the innermost first.
+fn remove_abandoned_in(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    let is_directory = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    for entry in entries.flatten().filter(|entry| is_ours(&entry.file_name()) && is_directory(entry)) {
+        remove_abandoned_in(&entry.path());
+        remove_if_abandoned(&entry.path());
+    }
+}
+
+/// Removes a directory if nobody has locked it, which is then one of a tracker that is gone, and nothing is in it: no
+/// process and no other cgroup.
 fn remove_if_abandoned(path: &Path) {
-    let Ok(handle) = File::open(path) else { return };
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(handle) = rustix::fs::open(path, flags, Mode::empty()) else { return };
     if flock(&handle, FlockOperation::NonBlockingLockExclusive).is_ok() {
         // Locked until it is gone, so that nobody takes it in between.
-        remove(path);
+        let _ = fs::remove_dir(path);
     }
 }
 
-/// Removes the directory. Daemons that are still in it go back to where the tracker is.
-fn remove(path: &Path) {
-    if fs::remove_dir(path).is_ok() {
-        return;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_a_tracker_gives_are_ours() {
+        for name in ["resource-tracker.1.0", "resource-tracker.4194304.15"] {
+            assert!(is_ours(OsStr::new(name)), "{name}");
+        }
+        for rest in
+            ["", "1", "1.", ".0", "0.0", "1.16", "01.0", "1.00", "+1.0", "1.0.0", "x.0", "1.0 ", "99999999999.0"]
+        {
+            assert!(!is_ours(OsStr::new(&format!("resource-tracker.{rest}"))), "{rest}");
+        }
+        assert!(!is_ours(OsStr::new("resource-trackerx1.0")));
     }
-    let Some(parent) = path.parent() else { return };
-    let processes = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
-    for pid in processes.lines() {
-        let door = File::options().write(true).open(parent.join("cgroup.procs"));
-        // One that has ended meanwhile needs no moving; one that cannot be moved keeps its cgroup.
-        let _ = door.and_then(|mut door| door.write_all(pid.as_bytes()));
+
+    #[test]
+    fn what_is_inside_of_others_goes_first_and_what_is_not_ours_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        let [ours, nested, locked, theirs, keeps, link] = [
+            "resource-tracker.1.0",
+            "resource-tracker.1.0/resource-tracker.2.0/resource-tracker.3.1",
+            "resource-tracker.4.0/resource-tracker.5.0",
+            "resource-tracker.6.0/theirs",
+            "resource-tracker.old",
+            "resource-tracker.7.0",
+        ]
+        .map(|name| root.join(name));
+        let behind = keeps.join("resource-tracker.8.0");
+        for path in [&nested, &locked, &theirs, &behind] {
+            fs::create_dir_all(path).unwrap();
+        }
+        std::os::unix::fs::symlink(&keeps, &link).unwrap();
+        let lock = File::open(&locked).unwrap();
+        flock(&lock, FlockOperation::LockExclusive).unwrap();
+        remove_abandoned_in(root);
+        assert!(!ours.exists());
+        for path in [&locked, &theirs, &behind, &link] {
+            assert!(path.exists(), "{}", path.display());
+        }
     }
-    let _ = fs::remove_dir(path);
 }

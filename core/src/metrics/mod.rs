@@ -17,6 +17,7 @@ mod network;
 mod perf;
 mod pressure;
 mod process;
+mod run;
 
 pub use cgroup::CgroupMetrics;
 pub use cloud::CloudMetrics;
@@ -30,6 +31,7 @@ pub use network::{NetworkMetrics, Networks};
 pub use perf::PerfMetrics;
 pub use pressure::{PressureMetrics, ResourcePressure, Stall};
 pub use process::{ProcessAccounting, ProcessMetrics};
+pub use run::{RunLabels, RunMetrics};
 
 /// A section that is a list of `$item`, which its sources fill in place.
 macro_rules! list_section {

@@ -5,7 +5,8 @@ use crate::sample::Section;
 use crate::unit::{Delta, Gauge, Info};
 
 /// The process tree that is tracked, in `cpu` beside the machine's figures. All fields are null when no process is
-/// tracked or the process was never seen; they are 0 once it has ended.
+/// tracked or the process was never seen. Once nothing of it lives, what it holds is null (memory, its share of GPUs)
+/// and so spoils no mean, what is counted is 0, and its peak stays.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct ProcessMetrics {
     /// How CPU time was counted.

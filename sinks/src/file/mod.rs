@@ -1,28 +1,29 @@
 //! Samples in a file: JSON Lines or CSV, compressed or not, rotated or not.
 
+mod contents;
+mod gzip;
+mod lock;
 mod output;
 mod rotation;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
-use flate2::Compression;
-use flate2::write::GzEncoder;
-use resource_tracker_core::{Outcome, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink, through_json};
+use resource_tracker_core::{Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink, through_json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::columns::Columns;
 use crate::encode::{Encoder, Format};
+use contents::Contents;
+use gzip::Member;
+use lock::Turn;
 use output::Output;
 use rotation::Rotation;
 
-/// A compressed file grows by whole gzip members, each of this much text or this much time. What is not written yet
-/// is lost when the tracker is killed.
-const MEMBER_BYTES: usize = 256 * 1024;
-const MEMBER_TIME: Duration = Duration::from_secs(10);
+/// How often others may fill the new file before a sample is written to it all the same.
+const ROTATIONS: usize = 16;
 
 /// Samples in a file.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
@@ -32,21 +33,22 @@ pub struct FileConfig {
     pub path: PathBuf,
     /// How samples are written; csv when the name ends in .csv or .csv.gz, else json.
     pub format: Option<Format>,
-    /// Which columns a CSV has.
-    pub columns: Columns,
-    /// Whether the file is compressed; yes when the name ends in .gz. It then grows every 10 seconds.
+    /// Which columns a CSV has; tracker unless set. A name that says nothing about the format then means CSV.
+    pub columns: Option<Columns>,
+    /// Whether the file is compressed; yes when the name ends in .gz. It can be read after every sample.
     pub gzip: Option<bool>,
     /// What happens when the file exists and is not empty.
     pub if_exists: IfExists,
     /// Permissions of a new file, octal, less the umask.
     pub mode: String,
-    /// Begin a new file when this one has so many bytes; 0: never. The full one, run.jsonl, becomes run.1.jsonl, then
-    /// run.2.jsonl, and so on.
+    /// Begin a new file when this one has so many bytes; 0: never. The full one, run.jsonl, becomes run.1.jsonl, the
+    /// next one run.2.jsonl, and so on; a name that is taken is left out.
     pub rotate_bytes: u64,
     /// Begin a new file when this one is so many seconds old; 0: never.
     #[schemars(range(min = 0.0))]
     pub rotate_secs: f64,
-    /// Delete the oldest full file when there are more than this; 0: keep all.
+    /// Delete the oldest full file when there are more than this; 0: keep all. Only files of yours that hold such samples
+    /// count.
     pub rotate_keep: u32,
 }
 
@@ -68,7 +70,7 @@ impl Default for FileConfig {
         Self {
             path: PathBuf::new(),
             format: None,
-            columns: Columns::default(),
+            columns: None,
             gzip: None,
             if_exists: IfExists::default(),
             mode: "0600".into(),
@@ -80,10 +82,29 @@ impl Default for FileConfig {
 }
 
 impl FileConfig {
-    fn encoder(&self) -> Encoder {
+    /// What the name, the format and the columns say together.
+    ///
+    /// # Errors
+    /// When they contradict each other.
+    fn encoder(&self) -> anyhow::Result<Encoder> {
         let name = self.path.to_string_lossy();
-        let is_csv = name.trim_end_matches(".gz").ends_with(".csv");
-        Encoder::new(self.format.unwrap_or(if is_csv { Format::Csv } else { Format::Json }), self.columns)
+        let by_name = match Path::new(name.trim_end_matches(".gz")).extension().and_then(|suffix| suffix.to_str()) {
+            Some("csv") => Some(Format::Csv),
+            Some("json" | "jsonl" | "ndjson") => Some(Format::Json),
+            _ => None,
+        };
+        let by_columns = self.columns.map(|_| Format::Csv);
+        match self.format.or(by_name).or(by_columns).unwrap_or(Format::Json) {
+            Format::Csv => Ok(Encoder::Csv(self.columns.unwrap_or_default())),
+            Format::Json if by_columns.is_none() => Ok(Encoder::Json),
+            Format::Json if self.format.is_some() => {
+                bail!("columns: JSON has none; leave them out, or say format = \"csv\" (--format csv)")
+            }
+            Format::Json => bail!(
+                "columns: {} is JSON by its name, which has no columns; name it .csv, or say format = \"csv\" (--format csv)",
+                self.path.display()
+            ),
+        }
     }
 
     fn is_compressed(&self) -> bool {
@@ -108,15 +129,21 @@ impl SinkConfig for FileConfig {
         if !(self.rotate_secs >= 0.0 && self.rotate_secs.is_finite()) {
             bail!("rotate_secs = {}: must be a number of 0 or more", self.rotate_secs);
         }
-        let encoder = self.encoder();
-        let output = Output::open(&self.path, mode, self.if_exists, encoder, self.is_compressed())?;
+        let contents = Contents { encoder: self.encoder()?, gzip: self.is_compressed() };
+        let rotation = Rotation::new(self.rotate_bytes, Duration::from_secs_f64(self.rotate_secs), self.rotate_keep);
+        if rotation.is_on() {
+            rotation::resolve(&self.path).context("rotate_bytes and rotate_secs need a file that can be renamed")?;
+        }
+        let output = Output::open(&self.path, mode, self.if_exists, contents, rotation.is_on())?;
         Ok(Box::new(FileSink {
             output,
-            encoder,
-            rotation: Rotation::new(self.rotate_bytes, Duration::from_secs_f64(self.rotate_secs), self.rotate_keep),
-            gzip: self.is_compressed(),
-            text: Vec::new(),
-            begun: Instant::now(),
+            contents,
+            rotation,
+            member: None,
+            line: Vec::new(),
+            begun: false,
+            has_written: false,
+            warned: false,
         }))
     }
 }
@@ -125,51 +152,119 @@ register_sink!(SinkEntry::new::<FileConfig>("file", "JSON Lines or CSV in a file
 
 struct FileSink {
     output: Output,
-    encoder: Encoder,
+    contents: Contents,
     rotation: Rotation,
-    gzip: bool,
-    /// What is not written yet: the line, or the text of the next gzip member.
-    text: Vec<u8>,
-    begun: Instant,
+    /// The gzip member that this sink wrote last, and the length that the file had then.
+    member: Option<(Member, u64)>,
+    line: Vec<u8>,
+    /// Whether the end of the file was found, or made, to be one that can be added to.
+    begun: bool,
+    has_written: bool,
+    warned: bool,
 }
 
 impl Sink for FileSink {
     fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
-        if self.text.is_empty() {
-            self.begun = Instant::now();
+        self.line.clear();
+        self.contents.encoder.encode(sample, &mut self.line)?;
+        // A line in a file that stays is one write, for which nobody needs to be kept away.
+        if self.begun && !self.rotation.is_on() && !self.contents.gzip {
+            self.output.look()?;
+            return self.add(Turn::Unlocked);
         }
-        self.encoder.encode(sample, &mut self.text)?;
-        if self.gzip && self.text.len() < MEMBER_BYTES && self.begun.elapsed() < MEMBER_TIME {
-            return Ok(());
-        }
-        self.flush()
-    }
-
-    fn finish(&mut self, _: &Outcome) -> anyhow::Result<()> {
-        self.flush()
-    }
-}
-
-impl FileSink {
-    fn flush(&mut self) -> anyhow::Result<()> {
-        if self.text.is_empty() {
-            return Ok(());
-        }
-        if self.rotation.is_due(&self.output) {
-            self.rotation.rotate(&mut self.output)?;
-        }
-        let header = self.encoder.header();
-        let result = match self.gzip {
-            true => self.output.append(header.map(compress).transpose()?.as_deref(), &compress(&self.text)?),
-            false => self.output.append(header.as_ref().map(String::as_bytes), &self.text),
-        };
-        self.text.clear();
+        let mut turn = self.output.take_turn()?;
+        let result = self.prepare(&mut turn).and_then(|()| self.add(turn));
+        self.output.end_turn(turn);
         result
     }
 }
 
-fn compress(text: impl AsRef<[u8]>) -> std::io::Result<Vec<u8>> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(text.as_ref())?;
-    encoder.finish()
+impl FileSink {
+    /// Mends the end of the file when it is first written to, and begins a new one when that is due.
+    fn prepare(&mut self, turn: &mut Turn) -> anyhow::Result<()> {
+        if !self.begun && *turn != Turn::Busy {
+            if self.output.is_regular() && self.output.len() > 0 {
+                // It was looked at before, but others can have begun it since.
+                self.contents.check(self.output.path())?;
+                *turn = self.mend(*turn)?;
+            }
+            self.begun = true;
+        }
+        for _ in 0..ROTATIONS {
+            if *turn == Turn::Busy || !self.rotation.is_due(&self.output) || self.output.has_moved() {
+                break;
+            }
+            if let Err(error) = self.output.set_aside() {
+                self.warn(&error, "samples are added to the file as it is");
+                break;
+            }
+            if let Err(error) = self.rotation.delete_old(self.output.path(), self.contents) {
+                self.warn(&error, "it is left");
+            }
+            *turn = self.output.take_turn()?;
+        }
+        Ok(())
+    }
+
+    /// Makes sure that what a tracker left that was killed while it wrote does not spoil what is added.
+    fn mend(&mut self, turn: Turn) -> anyhow::Result<Turn> {
+        if !self.contents.gzip {
+            if self.output.tail(1)? != b"\n" {
+                self.output.append(b"\n")?;
+            }
+            return Ok(turn);
+        }
+        if gzip::ends_whole(&self.output.tail(gzip::TAIL)?) {
+            return Ok(turn);
+        }
+        // Whatever is added after a torn end cannot be decompressed, and the end is not ours to cut off.
+        let path = self.output.path().display().to_string();
+        match self.output.set_aside() {
+            Ok(aside) => log::warn!("{path} ends in the middle of a sample; it is kept as {}", aside.display()),
+            Err(error) => {
+                self.warn(&error, "samples are added behind an end that is torn, where they are hard to read")
+            }
+        }
+        self.output.take_turn()
+    }
+
+    /// Adds the line, and before it the header of a file that is empty.
+    fn add(&mut self, turn: Turn) -> anyhow::Result<()> {
+        let is_empty = if self.output.is_regular() { self.output.len() == 0 } else { !self.has_written };
+        let header = self.contents.encoder.header().filter(|_| is_empty);
+        if let Some(header) = header {
+            self.line.splice(..0, header.into_bytes());
+        }
+        if self.contents.gzip { self.add_compressed(turn) } else { self.output.append(&self.line) }?;
+        self.has_written = true;
+        Ok(())
+    }
+
+    fn add_compressed(&mut self, turn: Turn) -> anyhow::Result<()> {
+        let is_ours = turn == Turn::Held && self.output.is_regular();
+        let length = self.output.len();
+        let last = self.member.take().filter(|(member, end)| is_ours && *end == length && !member.is_full());
+        let member = match last {
+            Some((mut member, _)) => {
+                let end = member.end();
+                let bytes = member.add(&self.line)?;
+                self.output.replace_end(&end, &bytes)?;
+                member
+            }
+            None => {
+                let mut member = Member::new();
+                let bytes = member.add(&self.line)?;
+                self.output.append(&bytes)?;
+                member
+            }
+        };
+        self.member = is_ours.then(|| (member, self.output.len()));
+        Ok(())
+    }
+
+    fn warn(&mut self, error: &anyhow::Error, so: &str) {
+        if !std::mem::replace(&mut self.warned, true) {
+            log::warn!("{error:#}; {so}");
+        }
+    }
 }

@@ -1,20 +1,25 @@
 //! One file that grows by whole lines, whatever happens to it or to the disk.
 
-use std::fs::{File, Metadata, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Seek};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
+use std::io::{self, Seek};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use flate2::read::MultiGzDecoder;
+use rustix::fs::{OFlags, fcntl_setfl};
 
 use super::IfExists;
-use crate::encode::Encoder;
+use super::contents::Contents;
+use super::lock::{Lock, Turn};
+use super::rotation::set_aside;
 use crate::stream::write_whole;
 
-/// How often it is looked whether the file is still where it was.
+/// How often it is looked whether a file that nobody renames is still where it was.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// Others can set the new file aside before it is locked, so often at most.
+const ATTEMPTS: usize = 64;
 
 pub(super) struct Output {
     path: PathBuf,
@@ -22,24 +27,34 @@ pub(super) struct Output {
     file: File,
     /// The device and number of a regular file.
     inode: Option<(u64, u64)>,
-    needs_header: bool,
-    said_gone: bool,
+    lock: Lock,
+    /// Whether the others who write to the file give it other names.
+    is_rotated: bool,
     looked: Instant,
     opened: Instant,
+    said: Said,
+}
+
+/// What is said once.
+#[derive(Default)]
+struct Said {
+    gone: bool,
+    busy: bool,
+    kept: bool,
 }
 
 impl Output {
-    /// Opens the file, which must hold what `encoder` writes if it holds anything.
+    /// Opens the file, which must hold these `contents` if it holds anything.
     pub(super) fn open(
         path: &Path,
         mode: u32,
         if_exists: IfExists,
-        encoder: Encoder,
-        gzip: bool,
+        contents: Contents,
+        is_rotated: bool,
     ) -> anyhow::Result<Self> {
         let existing = std::fs::metadata(path).ok().filter(|metadata| metadata.is_file() && metadata.len() > 0);
         match if_exists {
-            IfExists::Append if existing.is_some() => check_contents(path, encoder, gzip)?,
+            IfExists::Append if existing.is_some() => contents.check(path)?,
             IfExists::Fail if existing.is_some() => bail!("{} exists already", path.display()),
             _ => (),
         }
@@ -48,23 +63,26 @@ impl Output {
             file.set_len(0).with_context(|| format!("cannot empty {}", path.display()))?;
         }
         let now = Instant::now();
-        let mut output = Self {
+        Ok(Self {
             path: path.to_owned(),
             mode,
+            inode: inode(&metadata),
             file,
-            inode: None,
-            needs_header: true,
-            said_gone: false,
+            lock: Lock::new(),
+            is_rotated,
             looked: now,
             opened: now,
-        };
-        output.adopt(&metadata);
-        output.end_torn_line(gzip)?;
-        Ok(output)
+            said: Said::default(),
+        })
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether it is a regular file, whose end can be changed.
+    pub(super) fn is_regular(&self) -> bool {
+        self.inode.is_some()
     }
 
     /// How many bytes the file has.
@@ -77,41 +95,100 @@ impl Output {
         self.opened.elapsed()
     }
 
-    /// Opens the path again, after the file there was moved away.
-    pub(super) fn reopen(&mut self) -> anyhow::Result<()> {
-        let (file, metadata) = open(&self.path, self.mode)?;
-        self.file = file;
-        self.opened = Instant::now();
-        self.adopt(&metadata);
+    /// Locks the file that is at the path now, if others let it stay there for that long. To be ended by [`end_turn`](Self::end_turn).
+    pub(super) fn take_turn(&mut self) -> anyhow::Result<Turn> {
+        if !self.is_regular() {
+            return Ok(Turn::Unlocked);
+        }
+        for _ in 0..ATTEMPTS {
+            let turn = self.lock();
+            if !self.has_moved() || !self.follow()? {
+                return Ok(turn);
+            }
+        }
+        // A row in a file that was set aside is in its place as well.
+        Ok(self.lock())
+    }
+
+    fn lock(&mut self) -> Turn {
+        let turn = self.lock.take(&self.file);
+        if turn == Turn::Busy && !std::mem::replace(&mut self.said.busy, true) {
+            log::warn!(
+                "{} is locked by another program; samples are added without waiting for it, and the file is not rotated",
+                self.path.display()
+            );
+        }
+        turn
+    }
+
+    pub(super) fn end_turn(&self, turn: Turn) {
+        Lock::give_back(&self.file, turn);
+    }
+
+    /// Begins the file anew when it was deleted, or moved away by somebody who does not lock it.
+    pub(super) fn look(&mut self) -> anyhow::Result<()> {
+        if self.is_regular() && self.looked.elapsed() >= LOOK {
+            self.looked = Instant::now();
+            if self.has_moved() {
+                self.follow()?;
+            }
+        }
         Ok(())
     }
 
-    fn adopt(&mut self, metadata: &Metadata) {
-        self.inode = metadata.is_file().then(|| (metadata.dev(), metadata.ino()));
-        self.needs_header = true;
+    /// Whether the path leads to another file by now, or to none.
+    pub(super) fn has_moved(&self) -> bool {
+        std::fs::metadata(&self.path).ok().as_ref().and_then(inode) != self.inode
     }
 
-    /// Appends whole lines with one write, after `header` where the file is empty.
-    pub(super) fn append(&mut self, header: Option<&[u8]>, lines: &[u8]) -> anyhow::Result<()> {
-        self.follow()?;
-        let Some(header) = header.filter(|_| self.needs_header) else {
-            return self.write(lines);
-        };
-        // Two trackers that share the file must not both find it empty.
-        let locked = self.file.lock().is_ok();
-        let result = match self.inode.is_some() && self.len() > 0 {
-            true => self.write(lines),
-            false => self.write(&[header, lines].concat()),
-        };
-        if locked {
-            // The lock ends with the file at the latest.
-            let _ = self.file.unlock();
+    /// Opens what is at the path now. Where that cannot be, the file that was moved away is written to for as long as
+    /// it is somewhere; says whether it was left.
+    fn follow(&mut self) -> anyhow::Result<bool> {
+        match open(&self.path, self.mode) {
+            Ok((file, metadata)) => {
+                if !self.is_rotated && !std::mem::replace(&mut self.said.gone, true) {
+                    log::warn!("{} was deleted or moved away; it is begun anew", self.path.display());
+                }
+                self.adopt(file, &metadata);
+                Ok(true)
+            }
+            Err(error) if self.file.metadata().is_ok_and(|metadata| metadata.nlink() > 0) => {
+                if !std::mem::replace(&mut self.said.kept, true) {
+                    log::warn!("{error:#}; samples are added to the file that was moved away");
+                }
+                Ok(false)
+            }
+            Err(error) => Err(error),
         }
-        self.needs_header = result.is_err();
-        result
     }
 
-    fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+    fn adopt(&mut self, file: File, metadata: &Metadata) {
+        self.file = file;
+        self.inode = inode(metadata);
+        self.opened = Instant::now();
+    }
+
+    /// Gives the file a name with a number, and begins it anew, with the permissions that it had. Returns the name.
+    pub(super) fn set_aside(&mut self) -> anyhow::Result<PathBuf> {
+        let old = self.file.metadata()?;
+        if self.has_moved() {
+            bail!("{} is another file by now", self.path.display());
+        }
+        if old.uid() != rustix::process::geteuid().as_raw() {
+            bail!("{} belongs to user {}, who alone can begin a new one", self.path.display(), old.uid());
+        }
+        let target = set_aside(&self.path)?;
+        let (file, metadata) = open(&self.path, self.mode)?;
+        if metadata.len() == 0 && metadata.mode() != old.mode() {
+            // Others who may write to the old one may write to this one.
+            let _ = file.set_permissions(Permissions::from_mode(old.mode() & 0o777));
+        }
+        self.adopt(file, &metadata);
+        Ok(target)
+    }
+
+    /// Adds bytes at the end, with one write.
+    pub(super) fn append(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         let mut written = 0;
         write_whole(&self.file, bytes, &mut written).map_err(|error| {
             // Half a line is worse than none: take it back, unless somebody else has written after it.
@@ -121,35 +198,42 @@ impl Output {
             {
                 let _ = self.file.set_len(end.saturating_sub(written as u64));
             }
-            anyhow::Error::new(error).context(format!("cannot write to {}", self.path.display()))
+            self.cannot_write(error)
         })
     }
 
-    /// Begins the file anew when it was deleted, or follows the path when it was moved away.
-    fn follow(&mut self) -> anyhow::Result<()> {
-        if self.inode.is_none() || self.looked.elapsed() < LOOK {
-            return Ok(());
-        }
-        self.looked = Instant::now();
-        let there = std::fs::metadata(&self.path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
-        if there != self.inode {
-            self.reopen()?;
-            if !std::mem::replace(&mut self.said_gone, true) {
-                log::warn!("{} was deleted or moved away; it is begun anew", self.path.display());
-            }
-        }
-        Ok(())
+    /// Puts bytes in the place of the last ones of the file, which were `old`, with one write. To be called in a turn
+    /// that is held.
+    pub(super) fn replace_end(&mut self, old: &[u8], bytes: &[u8]) -> anyhow::Result<()> {
+        let length = self.len();
+        let at = length.saturating_sub(old.len() as u64);
+        // A file that is open for appending takes no other place.
+        fcntl_setfl(&self.file, OFlags::empty())?;
+        let result = self.file.write_all_at(bytes, at).map_err(|error| {
+            let _ = self.file.write_all_at(old, at);
+            let _ = self.file.set_len(length);
+            self.cannot_write(error)
+        });
+        fcntl_setfl(&self.file, OFlags::APPEND)?;
+        result
     }
 
-    /// A tracker that was killed in the middle of a line must not spoil the next one as well.
-    fn end_torn_line(&mut self, gzip: bool) -> anyhow::Result<()> {
-        let mut last = [b'\n'];
-        let length = if self.inode.is_some() && !gzip { self.len() } else { 0 };
-        if length > 0 && self.file.read_exact_at(&mut last, length - 1).is_ok() && last != *b"\n" {
-            self.write(b"\n")?;
-        }
-        Ok(())
+    fn cannot_write(&self, error: io::Error) -> anyhow::Error {
+        anyhow::Error::new(error).context(format!("cannot write to {}", self.path.display()))
     }
+
+    /// The last bytes of the file, `size` at most.
+    pub(super) fn tail(&self, size: u64) -> io::Result<Vec<u8>> {
+        let length = self.file.metadata()?.len();
+        let size = length.min(size);
+        let mut tail = vec![0; size as usize];
+        self.file.read_exact_at(&mut tail, length - size)?;
+        Ok(tail)
+    }
+}
+
+fn inode(metadata: &Metadata) -> Option<(u64, u64)> {
+    metadata.is_file().then(|| (metadata.dev(), metadata.ino()))
 }
 
 fn open(path: &Path, mode: u32) -> anyhow::Result<(File, Metadata)> {
@@ -160,24 +244,4 @@ fn open(path: &Path, mode: u32) -> anyhow::Result<(File, Metadata)> {
     let file = if special { options.open(path) } else { options.read(true).open(path) };
     let opened = file.and_then(|file| file.metadata().map(|metadata| (file, metadata)));
     opened.with_context(|| format!("cannot write to {}", path.display()))
-}
-
-/// Refuses to add samples to a file of something else.
-fn check_contents(path: &Path, encoder: Encoder, gzip: bool) -> anyhow::Result<()> {
-    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let reader: Box<dyn Read> = if gzip { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
-    let mut first = Vec::new();
-    // A sample of a machine with many devices is longer, but its beginning tells enough.
-    let read = BufReader::new(reader.take(1 << 16)).read_until(b'\n', &mut first);
-    let fits = read.is_ok()
-        && match encoder.header() {
-            Some(header) => first == header.as_bytes(),
-            None => first.starts_with(b"{"),
-        };
-    if !fits {
-        let format = if encoder.header().is_some() { "CSV with these columns" } else { "JSON Lines" };
-        let hint = "name another file, or set if_exists = \"overwrite\"";
-        bail!("{} exists and is not {format}{}; {hint}", path.display(), if gzip { ", compressed" } else { "" });
-    }
-    Ok(())
 }

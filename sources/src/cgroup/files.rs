@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::hierarchy::{Directory, Hierarchy};
+use super::hierarchy::{Directory, Hierarchy, Named};
 use crate::procfile::ProcFile;
 use crate::scan::{lines, number, value_of, words};
 
@@ -73,36 +73,27 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub(super) fn open(hierarchy: &Hierarchy) -> Self {
-        let v2 = |name: &str| hierarchy.unified.as_ref().and_then(|directory| directory.nearest(name));
-        let v1 =
-            |controller: &str, name: &str| hierarchy.legacy(controller).and_then(|directory| directory.nearest(name));
-        // What v1 has mounted, v2 does not have; CPU time is there in v2 always, but says less where all are at its root.
+    /// The files of this cgroup and of no other.
+    pub(super) fn open(cgroup: &Named) -> Self {
+        let v1 = |controller: &str, name: &str| cgroup.legacy(controller).map(|directory| directory.join(name));
+        let v2 = |name: &str| cgroup.unified.as_ref().map(|directory| directory.join(name));
+        // What v1 has mounted, v2 does not have; CPU time is there in v2 always.
         let pick = |controller: &str, old: &str, new: &str| v1(controller, old).or_else(|| v2(new));
-        let is_v1 = |controller: &str| hierarchy.legacy(controller).is_some();
-        let throttling = match v1("cpu", "cpu.stat") {
-            Some(path) => Value::open(Some(path), throttling_v1),
-            None => {
-                let path = hierarchy.unified.as_ref().and_then(|directory| directory.nearest("cpu.max"));
-                Value::open(path.map(|path| path.with_file_name("cpu.stat")), throttling_v2)
-            }
-        };
         Self {
-            cpu: match hierarchy
-                .unified
-                .as_ref()
-                .filter(|directory| directory.path != directory.mount || !is_v1("cpuacct"))
-            {
-                Some(directory) => Value::open(Some(directory.path.join("cpu.stat")), usage_v2),
+            cpu: match v2("cpu.stat") {
+                Some(path) => Value::open(Some(path), usage_v2),
                 None => Value::open(v1("cpuacct", "cpuacct.usage"), single),
             },
-            throttling,
+            throttling: match v1("cpu", "cpu.stat") {
+                Some(path) => Value::open(Some(path), throttling_v1),
+                None => Value::open(v2("cpu.stat"), throttling_v2),
+            },
             memory: Value::open(pick("memory", "memory.usage_in_bytes", "memory.current"), single),
             memory_peak: Value::open(pick("memory", "memory.max_usage_in_bytes", "memory.peak"), single),
             oom_kills: Value::open(pick("memory", "memory.oom_control", "memory.events"), oom_kills),
-            io: match is_v1("blkio") {
-                true => Value::open(v1("blkio", "blkio.throttle.io_service_bytes_recursive"), io_v1),
-                false => Value::open(v2("io.stat"), io_v2),
+            io: match v1("blkio", "blkio.throttle.io_service_bytes_recursive") {
+                Some(path) => Value::open(Some(path), io_v1),
+                None => Value::open(v2("io.stat"), io_v2),
             },
             pids: Value::open(pick("pids", "pids.current", "pids.current"), single),
         }

@@ -22,15 +22,46 @@ pub struct Directory {
     pub path: PathBuf,
 }
 
+/// Files of controllers of v2. The root of the hierarchy has none of them.
+const CONTROLLER_FILES: [&str; 3] = ["memory.current", "pids.current", "cpu.max"];
+
+/// The one cgroup that figures are of. In a hierarchy in which the job is elsewhere it has no directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Named {
+    /// Path below the root of the hierarchy.
+    pub(super) path: PathBuf,
+    /// Its directory in the unified hierarchy.
+    pub(super) unified: Option<PathBuf>,
+    legacy: Vec<(Vec<String>, PathBuf)>,
+}
+
+impl Named {
+    /// Its directory in the hierarchy of v1 that has this controller.
+    pub(super) fn legacy(&self, controller: &str) -> Option<&Path> {
+        let has = |controllers: &[String]| controllers.iter().any(|other| other == controller);
+        self.legacy.iter().find(|(controllers, _)| has(controllers)).map(|(_, directory)| directory.as_path())
+    }
+}
+
 impl Directory {
     /// The cgroup and those above it, as far up as can be seen.
     pub(super) fn ancestors(&self) -> impl Iterator<Item = &Path> {
         self.path.ancestors().take_while(|path| path.starts_with(&self.mount))
     }
 
-    /// The nearest one that has a file of this name: that of its controller.
-    pub(super) fn nearest(&self, name: &str) -> Option<PathBuf> {
-        self.ancestors().map(|directory| directory.join(name)).find(|path| path.exists())
+    /// The nearest one that has a controller of v2; this one where none has.
+    fn with_controllers(&self) -> &Path {
+        let has = |directory: &&Path| CONTROLLER_FILES.iter().any(|name| directory.join(name).exists());
+        self.ancestors().find(has).unwrap_or(&self.path)
+    }
+
+    /// Its path below the root of the hierarchy.
+    fn name(&self) -> &Path {
+        self.name_of(&self.path)
+    }
+
+    fn name_of<'a>(&self, path: &'a Path) -> &'a Path {
+        path.strip_prefix(&self.mount).unwrap_or(path)
     }
 
     /// The files of this name from here upwards.
@@ -95,14 +126,38 @@ impl Hierarchy {
         self
     }
 
-    /// Path below the root of the hierarchy that says most.
-    pub(super) fn name(&self) -> Option<&Path> {
-        let memory = || self.legacy("memory").or_else(|| self.legacy.first().map(|(_, directory)| directory));
+    /// The cgroup whose figures tell most of the job: the one that was made for it, else the one that it is in. On v2 it
+    /// is the nearest one upwards that has controllers; in each hierarchy of v1 it is the one of the same path, if the
+    /// job is in that.
+    pub(super) fn named(&self, job: &JobCgroup) -> Option<Named> {
+        let made = |directory: &Directory| {
+            [&job.unified, &job.cpuacct, &job.memory].into_iter().flatten().any(|path| *path == directory.path)
+        };
         // In a hybrid setup, v2 has no controllers and everybody can be at its root.
-        let unified =
-            self.unified.as_ref().filter(|directory| self.legacy.is_empty() || directory.path != directory.mount);
-        let directory = unified.or_else(memory)?;
-        directory.path.strip_prefix(&directory.mount).ok()
+        let tells = |directory: &&Directory| self.legacy.is_empty() || directory.path != directory.mount;
+        if let Some(directory) = self.unified.as_ref().filter(tells) {
+            let path = if self.legacy.is_empty() { directory.with_controllers() } else { &directory.path };
+            let name = directory.name_of(path);
+            let legacy = self.legacy_where(|directory| directory.name() == name);
+            return Some(Named { path: name.into(), unified: Some(path.into()), legacy });
+        }
+        let own = || self.legacy.iter().map(|(_, directory)| directory).find(|directory| made(directory));
+        let memory = self.legacy("memory");
+        match memory.filter(|directory| made(directory)).or_else(own) {
+            Some(directory) => {
+                Some(Named { path: directory.name().into(), unified: None, legacy: self.legacy_where(made) })
+            }
+            None => {
+                let name = memory.or_else(|| self.legacy.first().map(|(_, directory)| directory))?.name();
+                let legacy = self.legacy_where(|directory| directory.name() == name);
+                Some(Named { path: name.into(), unified: None, legacy })
+            }
+        }
+    }
+
+    fn legacy_where(&self, is_named: impl Fn(&Directory) -> bool) -> Vec<(Vec<String>, PathBuf)> {
+        let named = self.legacy.iter().filter(|(_, directory)| is_named(directory));
+        named.map(|(controllers, directory)| (controllers.clone(), directory.path.clone())).collect()
     }
 }
 
@@ -176,7 +231,13 @@ mod tests {
             Some(&directory("/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/cpu,cpuacct"))
         );
         assert_eq!(found.legacy("memory"), Some(&directory("/sys/fs/cgroup/memory", "/sys/fs/cgroup/memory/job")));
-        assert_eq!(found.name(), Some(Path::new("job")));
+        let named = found.named(&JobCgroup::default()).unwrap();
+        assert_eq!(
+            (named.path.as_path(), named.legacy("cpuacct")),
+            (Path::new("job"), None),
+            "it is not in cpuacct's job"
+        );
+        assert_eq!(named.legacy("memory"), Some(Path::new("/sys/fs/cgroup/memory/job")));
     }
 
     #[test]
@@ -184,7 +245,7 @@ mod tests {
         let mounts = "29 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
         let job = JobCgroup { unified: Some("/sys/fs/cgroup/a/job".into()), ..JobCgroup::default() };
         let found = Hierarchy::new("0::/a\n", mounts).with(&job);
-        assert_eq!(found.name(), Some(Path::new("a/job")));
+        assert_eq!(found.named(&job).unwrap().path, Path::new("a/job"));
     }
 
     proptest! {

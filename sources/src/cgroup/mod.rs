@@ -69,11 +69,11 @@ impl State {
         if tick.tracked.is_none() && !limits.any() {
             return None;
         }
-        if let Some(job) = tick.tracked.as_ref().and_then(|tracked| tracked.cgroup.as_deref()) {
-            hierarchy = hierarchy.with(job);
-        }
-        let path = format!("/{}", hierarchy.name()?.display());
-        let mut files = Files::open(&hierarchy);
+        let job = tick.tracked.as_ref().and_then(|tracked| tracked.cgroup.as_deref()).cloned().unwrap_or_default();
+        hierarchy = hierarchy.with(&job);
+        let named = hierarchy.named(&job)?;
+        let path = format!("/{}", named.path.display());
+        let mut files = Files::open(&named);
         let before = files.read();
         Some(Self { path, hierarchy, files, before, limits, limits_at: tick.at })
     }
@@ -112,4 +112,118 @@ impl State {
 /// What a counter has risen by. One that has only now come up begins at 0.
 fn since(now: Option<u64>, before: Option<u64>) -> Option<u64> {
     now.map(|now| now.saturating_sub(before.unwrap_or(now)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use resource_tracker_core::JobCgroup;
+
+    use super::*;
+
+    /// Directories with files, by their paths.
+    fn tree(root: &Path, files: &[(&str, &str)]) {
+        for (path, text) in files {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+    }
+
+    fn hierarchy(root: &Path, unified: Option<&str>, legacy: &[(&str, &str)]) -> Hierarchy {
+        let directory =
+            |mount: &str, path: &str| Directory { mount: root.join(mount), path: root.join(mount).join(path) };
+        Hierarchy {
+            unified: unified.map(|path| directory("unified", path)),
+            legacy: legacy
+                .iter()
+                .map(|(controller, path)| (vec![(*controller).to_owned()], directory(controller, path)))
+                .collect(),
+        }
+    }
+
+    fn read(hierarchy: Hierarchy, job: &JobCgroup) -> (String, Reading) {
+        let named = hierarchy.with(job).named(job).unwrap();
+        (named.path.display().to_string(), Files::open(&named).read())
+    }
+
+    /// A hybrid machine, where the job got a cgroup of v2 and stayed where the shell is in those of v1.
+    #[test]
+    fn figures_of_the_shell_are_not_those_of_the_job() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        tree(
+            root,
+            &[
+                ("unified/job/cpu.stat", "usage_usec 5\n"),
+                ("memory/shell/memory.usage_in_bytes", "7\n"),
+                ("memory/shell/memory.max_usage_in_bytes", "2036334592\n"),
+                ("pids/pids.current", "100\n"),
+                ("cpu/cpu.stat", "nr_periods 1\nnr_throttled 1\nthrottled_time 1\n"),
+            ],
+        );
+        let membership = hierarchy(root, Some(""), &[("memory", "shell"), ("pids", ""), ("cpu", "")]);
+        let job = JobCgroup { unified: Some(root.join("unified/job")), ..JobCgroup::default() };
+        let own = Reading { cpu: Some(5000), ..Reading::default() };
+        assert_eq!(read(membership.clone(), &job), ("job".into(), own));
+        // Without one of its own, it is the shell's by name as well.
+        let shells = Reading { memory: Some(7), memory_peak: Some(2_036_334_592), ..Reading::default() };
+        assert_eq!(read(membership, &JobCgroup::default()), ("shell".into(), shells));
+    }
+
+    #[test]
+    fn in_v1_the_job_s_own_are_used_whatever_lies_above_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        tree(
+            root,
+            &[
+                ("memory/shell/job/memory.usage_in_bytes", "1\n"),
+                ("cpuacct/job/cpuacct.usage", "2\n"),
+                ("pids/pids.current", "100\n"),
+            ],
+        );
+        let membership = hierarchy(root, None, &[("pids", ""), ("cpuacct", ""), ("memory", "shell")]);
+        let [cpuacct, memory] = ["cpuacct/job", "memory/shell/job"].map(|path| Some(root.join(path)));
+        let job = JobCgroup { unified: None, cpuacct: cpuacct.clone(), memory };
+        let own = Reading { cpu: Some(2), memory: Some(1), ..Reading::default() };
+        assert_eq!(read(membership.clone(), &job), ("shell/job".into(), own));
+        // One for its CPU time only: the memory of the shell is left out.
+        let job = JobCgroup { cpuacct, ..JobCgroup::default() };
+        let own = Reading { cpu: Some(2), ..Reading::default() };
+        assert_eq!(read(membership, &job), ("job".into(), own));
+    }
+
+    /// The new cgroup of v2 has the controllers only that the one above gives to it.
+    #[test]
+    fn in_v2_all_figures_are_of_the_nearest_cgroup_with_controllers() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        tree(
+            root,
+            &[
+                ("unified/cpu.stat", "usage_usec 900\n"),
+                ("unified/scope/cpu.stat", "usage_usec 50\nnr_periods 4\nnr_throttled 2\nthrottled_usec 1\n"),
+                ("unified/scope/memory.current", "7\n"),
+                ("unified/scope/pids.current", "3\n"),
+                ("unified/scope/job/cpu.stat", "usage_usec 5\n"),
+            ],
+        );
+        let job = JobCgroup { unified: Some(root.join("unified/scope/job")), ..JobCgroup::default() };
+        let (path, figures) = read(hierarchy(root, Some("scope"), &[]), &job);
+        assert_eq!(path, "scope");
+        assert_eq!((figures.cpu, figures.memory, figures.pids), (Some(50_000), Some(7), Some(3)));
+        assert_eq!(figures.throttling.map(|throttling| throttling.throttled), Some(2));
+        // With controllers of its own it speaks for itself; without any above it as well.
+        tree(root, &[("unified/scope/job/memory.current", "1\n")]);
+        let (path, figures) = read(hierarchy(root, Some("scope"), &[]), &job);
+        assert_eq!(
+            (path.as_str(), figures.cpu, figures.memory, figures.pids),
+            ("scope/job", Some(5000), Some(1), None)
+        );
+        let (path, _) = read(hierarchy(root, Some(""), &[]), &JobCgroup::default());
+        assert_eq!(path, "");
+    }
 }

@@ -60,6 +60,7 @@ impl SourceConfig for ProcessConfig {
             pss: PssReader::new(host, self.pss_budget_pct / 100.0),
             allocation: Allocation::shared(host)?,
             gpus: Board::shared(host)?,
+            rss: 0,
             peak_rss: 0,
             cpus: attribute(&host.sysfs.join("devices/system/cpu/present")).and_then(|list| cpus_in(&list)),
         })))
@@ -81,6 +82,8 @@ struct Process {
     cpus: Option<u64>,
     allocation: Arc<Allocation>,
     gpus: Arc<Board>,
+    /// Memory that the tree has resident, in bytes.
+    rss: u64,
     /// The most memory that the tree or one process of it had resident, in bytes.
     peak_rss: u64,
 }
@@ -118,16 +121,19 @@ impl Source for Process {
             ProcessAccounting::Exact if found.ignores_children => ProcessAccounting::Sampled,
             counted => counted,
         });
-        metrics.process_rss_mib = Some(mib(rss));
+        let is_alive = members.iter().any(|member| !member.stat.is_dead());
+        metrics.process_rss_mib = is_alive.then(|| mib(rss));
+        let rss_before = std::mem::replace(&mut self.rss, rss);
         let (secs, cores) = (tick.elapsed.as_secs_f64(), metrics.process_cores_used.unwrap_or_default());
         self.allocation.add(|used| {
             *used.job_cpu.get_or_insert_default() += cores * secs;
-            *used.job_memory.get_or_insert_default() += mib(rss) * secs;
+            // What has just ended held its memory until then.
+            *used.job_memory.get_or_insert_default() += mib(if is_alive { rss } else { rss_before }) * secs;
         });
         metrics.process_peak_rss_mib = Some(mib(self.peak_rss));
         metrics.process_voluntary_context_switches = Some(found.switches.voluntary);
         metrics.process_involuntary_context_switches = Some(found.switches.involuntary);
-        if let Some(share) = self.gpus.share_of_job(tick.at, (tick.elapsed * 3).max(FRESH)) {
+        if let Some(share) = self.gpus.share_of_job(tick.at, (tick.elapsed * 3).max(FRESH)).filter(|_| is_alive) {
             metrics.process_gpu_usage = share.usage;
             metrics.process_gpu_vram_mib = Some(mib(share.vram_bytes));
             metrics.process_gpu_utilized = share.usage.map(|_| share.utilized);

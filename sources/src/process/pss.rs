@@ -41,12 +41,12 @@ impl PssReader {
         Self { reader, budget, asked: None }
     }
 
-    /// The newest reading, and a new one under way when the budget allows. 0 when all members have ended.
+    /// The newest reading, and a new one under way when the budget allows. `None` when all members have ended.
     pub(super) fn read(&mut self, members: &[Member], now: Instant) -> Option<Pss> {
         let reader = self.reader.as_ref()?;
         let alive = || members.iter().filter(|member| !member.stat.is_dead()).map(|member| member.stat.pid);
         if alive().next().is_none() {
-            return Some(Pss { kib: 0, age: Duration::ZERO });
+            return None;
         }
         let answer = reader.answer();
         let pause = answer.map_or(0.0, |(reading, _)| reading.took.as_secs_f64() / self.budget);

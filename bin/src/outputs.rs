@@ -1,0 +1,93 @@
+//! Where samples go.
+
+use resource_tracker_core::Settings;
+use resource_tracker_core::config::ConfigError;
+use resource_tracker_core::registry::Kind;
+use resource_tracker_sinks::Format;
+use serde::Serialize;
+
+use crate::settings::TrackerTable;
+
+/// The sinks that write to a stream.
+const TO_STREAMS: [&str; 2] = ["stdout-json", "csv"];
+
+/// Where samples go unless sinks are configured: a file, or a stream, or nowhere.
+///
+/// # Errors
+/// When columns are named for JSON, which has none.
+pub(crate) fn default_sink(mut settings: Settings, tracker: &TrackerTable) -> Result<Settings, ConfigError> {
+    let columns = tracker.csv_columns.and_then(|columns| as_text(&columns));
+    let mut set = |name: &str, key: &str, value: Option<String>| {
+        if let Some(value) = value {
+            let by = if tracker.output.is_some() { "output" } else { "the default" };
+            settings = std::mem::take(&mut settings).set_default(by, &format!("sinks.{name}.{key}"), value);
+        }
+    };
+    let stream = match tracker.format {
+        Some(Format::Csv) => "csv",
+        None if columns.is_some() => "csv",
+        _ => "stdout-json",
+    };
+    match tracker.output.as_deref().filter(|path| *path != "-") {
+        Some(path) => {
+            set("output", "type", Some("file".into()));
+            set("output", "path", Some(path.into()));
+            set("output", "format", tracker.format.and_then(|format| as_text(&format)));
+            set("output", "columns", columns);
+        }
+        None if tracker.output.is_none() && tracker.quiet => {
+            for stream in TO_STREAMS {
+                settings = settings.set("quiet", &format!("sinks.{stream}.enabled"), false);
+            }
+        }
+        None => {
+            match tracker.output {
+                Some(_) => set(stream, "stream", Some("stdout".into())),
+                None => set(stream, "enabled", Some("true".into())),
+            }
+            if stream == "csv" {
+                set(stream, "columns", columns);
+            } else if columns.is_some() {
+                let key = "tracker.csv_columns";
+                let origin = settings.origin(key);
+                let problem = "JSON has no columns; leave them out, or say --format csv".into();
+                return Err(ConfigError { key: key.into(), value: columns, origin, problem });
+            }
+        }
+    }
+    Ok(settings)
+}
+
+/// Refuses two sinks on one stream, where nobody could tell their lines apart.
+///
+/// # Errors
+/// Names both sinks and the ways out.
+pub(crate) fn check_streams(settings: &Settings, wraps_command: bool) -> Result<(), ConfigError> {
+    let mut taken: Vec<(String, String)> = Vec::new();
+    for sink in settings.components(Kind::Sink)?.into_iter().filter(|sink| sink.state.on) {
+        if !sink.component_type.is_some_and(|known| TO_STREAMS.contains(&known.name)) {
+            continue;
+        }
+        let stream = match sink.values().get("stream").and_then(|stream| stream.as_str()) {
+            Some("stdout") => "standard output",
+            Some("stderr") => "standard error",
+            _ if wraps_command => "standard error",
+            _ => "standard output",
+        };
+        if let Some((other, _)) = taken.iter().find(|(_, taken)| taken == stream) {
+            let key = format!("sinks.{}", sink.name);
+            let problem = format!(
+                "{other} writes to {stream} as well; turn one off (--disable {other}), take --format csv for CSV alone, or send \
+                 one elsewhere (--set {key}.stream=stdout, or -o FILE)",
+            );
+            return Err(ConfigError { key, value: None, origin: Some(sink.state.why), problem });
+        }
+        taken.push((sink.name, stream.to_owned()));
+    }
+    Ok(())
+}
+
+/// The name of a choice as the configuration has it.
+fn as_text(value: &impl Serialize) -> Option<String> {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned))
+}

@@ -1,0 +1,106 @@
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::job::Job;
+use crate::sample::Section;
+use crate::unit::Info;
+
+/// What the run is called: `run`. It is in the first sample, and only when there is something to tell.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+pub struct RunMetrics {
+    /// Labels that were given, or that the batch system, the workflow or the container tells.
+    pub labels: RunLabels,
+    /// Any further labels, by name.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// The labels that are set.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+pub struct RunLabels {
+    /// Label of the run, which is `job_name` in every sample.
+    #[schemars(transform = Info)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job_name: Option<String>,
+    /// Project that the run belongs to.
+    #[schemars(transform = Info)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub project_name: Option<String>,
+    /// Stage of the workflow.
+    #[schemars(transform = Info)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stage_name: Option<String>,
+    /// Task of the stage.
+    #[schemars(transform = Info)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task_name: Option<String>,
+    /// Team that owns the run.
+    #[schemars(transform = Info)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub team: Option<String>,
+    /// Environment, such as dev or prod.
+    #[schemars(transform = Info)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub env: Option<String>,
+    /// Programming language of the command.
+    #[schemars(transform = Info)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
+    /// What started the run, such as airflow.
+    #[schemars(transform = Info)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub orchestrator: Option<String>,
+    /// What carries the run out, such as slurm or k8s.
+    #[schemars(transform = Info)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub executor: Option<String>,
+    /// Identifier of the run in the orchestrator.
+    #[schemars(transform = Info)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub external_run_id: Option<String>,
+    /// Container image, with its tag.
+    #[schemars(transform = Info)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container_image: Option<String>,
+}
+
+impl RunMetrics {
+    /// What a job is called; `None` when it is called nothing.
+    pub fn of(job: &Job) -> Option<Self> {
+        let Job {
+            name,
+            project_name,
+            stage_name,
+            task_name,
+            team,
+            env,
+            language,
+            orchestrator,
+            executor,
+            external_run_id,
+            container_image,
+            tags,
+        } = job.clone();
+        let labels = RunLabels {
+            job_name: name,
+            project_name,
+            stage_name,
+            task_name,
+            team,
+            env,
+            language,
+            orchestrator,
+            executor,
+            external_run_id,
+            container_image,
+        };
+        (labels != RunLabels::default() || !tags.is_empty()).then_some(Self { labels, tags })
+    }
+}
+
+impl Section for RunMetrics {
+    const NAME: &'static str = "run";
+}
+
+crate::register_section!(RunMetrics);

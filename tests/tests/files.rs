@@ -1,0 +1,393 @@
+//! Files of samples: shared, rotated, compressed, and what name and flags say of them together.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use flate2::read::MultiGzDecoder;
+use resource_tracker_tests::{
+    command, has, in_time, is_root, number, samples, stop_after, text, track, tracker, wait_until,
+};
+use rustix::fs::{FlockOperation, flock};
+use serde_json::{Value as Json, json};
+
+/// A file sink of this name, with further keys.
+fn sink(name: &str, path: &Path, keys: &str) -> String {
+    format!("sinks.{name}={{ type = 'file', path = '{}'{keys} }}", path.display())
+}
+
+/// A tracker around `sleep` that writes the same samples to both files.
+fn twice(shared: &Path, keys: &str, own: &Path, seconds: &str) -> Command {
+    let mut tracker = command(tracker());
+    tracker.args(["-q", "-i", "2ms", "--set", &sink("shared", shared, keys), "--set", &sink("own", own, "")]);
+    tracker.args(["--", "sleep", seconds]).stderr(Stdio::piped());
+    tracker
+}
+
+/// The text of a file, decompressed if its name says that it is compressed. `None` when it is not whole.
+fn contents(path: &Path) -> Option<String> {
+    let bytes = fs::read(path).unwrap();
+    if path.extension().is_none_or(|suffix| suffix != "gz") {
+        return String::from_utf8(bytes).ok();
+    }
+    let mut text = String::new();
+    MultiGzDecoder::new(&bytes[..]).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// The files of a folder whose names begin so, by name.
+fn files(folder: &Path, start: &str) -> BTreeMap<String, PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let named = entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.path()));
+    named.filter(|(name, _)| name.starts_with(start)).collect()
+}
+
+/// All lines but headers, sorted.
+fn rows<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Vec<String> {
+    let mut rows = Vec::new();
+    for path in paths {
+        let text = contents(path).unwrap_or_else(|| panic!("{} is not whole", path.display()));
+        assert!(text.ends_with('\n'), "{}", path.display());
+        let is_csv = path.to_string_lossy().contains(".csv");
+        assert_eq!(text.matches("timestamp,").count(), usize::from(is_csv), "{}", path.display());
+        rows.extend(text.lines().skip(usize::from(is_csv)).map(str::to_owned));
+    }
+    rows.sort_unstable();
+    rows
+}
+
+/// Every row of every tracker is in exactly one of the files, whatever makes them begin a new one.
+#[test]
+fn trackers_that_share_a_rotated_file_lose_and_double_no_row() {
+    for (name, keys) in [
+        ("run.jsonl", ", rotate_bytes = 20000"),
+        ("run.jsonl", ", rotate_bytes = 1"),
+        ("run.csv", ", rotate_bytes = 500"),
+        ("run.csv", ", rotate_secs = 0.01"),
+        ("run.jsonl.gz", ", rotate_bytes = 5000"),
+    ] {
+        in_time(|| {
+            let directory = tempfile::tempdir().unwrap();
+            let suffix = name.split_once('.').unwrap().1;
+            let own = |number: usize| directory.path().join(format!("own{number}.{suffix}"));
+            let shared = directory.path().join(name);
+            let running: Vec<Child> =
+                (0..4).map(|number| twice(&shared, keys, &own(number), "1").spawn().unwrap()).collect();
+            let said: Vec<Output> = running.into_iter().map(|one| one.wait_with_output().unwrap()).collect();
+            let said: String = said.iter().map(|output| text(&output.stderr)).collect();
+            if said.contains("does not keep up") {
+                return false;
+            }
+            assert_eq!(said, "", "{name}{keys}");
+            let shared = files(directory.path(), "run.");
+            assert!(shared.len() > 3, "{name}{keys}: {shared:?}");
+            let (shared, own) = (rows(shared.values()), rows(files(directory.path(), "own").values()));
+            assert!(shared == own, "{name}{keys}: {} rows of {}", shared.len(), own.len());
+            true
+        });
+    }
+}
+
+#[test]
+fn rotation_touches_only_files_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let path = at("run.jsonl");
+    // What others have under such names: a data set, a link to samples, a folder, a FIFO, and a name that is none of ours.
+    fs::write(at("run.1.jsonl"), "{\"mine\":1}\n").unwrap();
+    fs::write(at("samples"), "{\"timestamp_secs\":1}\n").unwrap();
+    symlink(at("samples"), at("run.2.jsonl")).unwrap();
+    fs::create_dir(at("run.3.jsonl")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, at("run.4.jsonl"), rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    fs::write(at("run.005.jsonl"), "{\"timestamp_secs\":1}\n").unwrap();
+    let keys = ", rotate_bytes = 1, rotate_keep = 2";
+    let output = twice(&path, keys, &at("own.jsonl"), "0.2").output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+    assert_eq!(contents(&at("run.1.jsonl")).unwrap(), "{\"mine\":1}\n");
+    assert_eq!(contents(&at("run.005.jsonl")).unwrap(), "{\"timestamp_secs\":1}\n");
+    assert_eq!(fs::read_link(at("run.2.jsonl")).unwrap(), at("samples"));
+    assert_eq!(contents(&at("samples")).unwrap(), "{\"timestamp_secs\":1}\n");
+    assert!(at("run.3.jsonl").is_dir() && at("run.4.jsonl").exists());
+    let mut left = files(directory.path(), "run.");
+    left.retain(|name, _| {
+        !["run.1.jsonl", "run.2.jsonl", "run.3.jsonl", "run.4.jsonl", "run.005.jsonl"].contains(&&**name)
+    });
+    assert_eq!(left.len(), 3, "{left:?}");
+    let (newest, own) = (rows(left.values()), rows([&at("own.jsonl")]));
+    assert_eq!(newest, own[own.len() - newest.len()..], "the newest are kept");
+}
+
+#[test]
+fn a_link_stays_and_its_file_is_rotated_where_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let (data, link) = (directory.path().join("data"), directory.path().join("run.jsonl"));
+    fs::create_dir(&data).unwrap();
+    symlink("data/real.jsonl", &link).unwrap();
+    let own = directory.path().join("own.jsonl");
+    let output = twice(&link, ", rotate_bytes = 1", &own, "0.2").output().unwrap();
+    assert_eq!(text(&output.stderr), "");
+    assert_eq!(fs::read_link(&link).unwrap(), Path::new("data/real.jsonl"));
+    assert_eq!(files(directory.path(), "run.").len(), 1);
+    let real = files(&data, "real.");
+    assert!(real.len() > 2);
+    assert_eq!(rows(real.values()), rows([&own]));
+}
+
+#[test]
+fn what_has_no_name_of_its_own_is_not_rotated() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    let rotate = ["--set", "sinks.output.rotate_bytes=1"];
+    let mut tracker = command(tracker());
+    tracker.args(["-o", "/dev/stdout"]).args(rotate).args(["--", "sh", "-c", "echo started"]);
+    let output = tracker.stdout(File::create(&out).unwrap()).stderr(Stdio::piped()).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("/dev/stdout is a descriptor"), "{said}");
+    assert_eq!(fs::read_to_string(&out).unwrap(), "");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+/// A program that holds the lock for ever neither hangs the run nor costs it a row.
+#[test]
+fn a_lock_that_somebody_keeps_is_not_waited_for() {
+    for (name, keys) in [("run.jsonl", ", rotate_bytes = 1"), ("run.csv", ""), ("run.jsonl.gz", "")] {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, own) = (directory.path().join(name), directory.path().join(format!("own{}", &name[3..])));
+        let holder = File::create(&path).unwrap();
+        flock(&holder, FlockOperation::LockExclusive).unwrap();
+        let output = twice(&path, keys, &own, "0.3").output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(0), 1), "{said}");
+        assert!(said.contains(&format!("{name} is locked by another program")), "{said}");
+        assert_eq!(files(directory.path(), "run.").len(), 1, "it is not rotated");
+        assert_eq!(rows([&path]), rows([&own]), "{name}");
+    }
+}
+
+#[test]
+fn another_user_s_file_is_added_to_and_not_renamed() {
+    if !is_root("a file of another user") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (path, own) = (directory.path().join("run.jsonl"), directory.path().join("own.jsonl"));
+    fs::write(&path, "").unwrap();
+    std::os::unix::fs::chown(&path, Some(54321), Some(54321)).unwrap();
+    let output = twice(&path, ", rotate_bytes = 1", &own, "0.2").output().unwrap();
+    let said = text(&output.stderr);
+    assert!(said.lines().count() == 1 && said.contains("run.jsonl belongs to user 54321"), "{said}");
+    assert_eq!((rows([&path]), fs::metadata(&path).unwrap().uid()), (rows([&own]), 54321));
+    assert_eq!(files(directory.path(), "run.").len(), 1);
+}
+
+/// The next tracker may be one of the group's.
+#[test]
+fn a_new_file_has_the_permissions_of_the_one_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, own) = (directory.path().join("run.jsonl"), directory.path().join("own.jsonl"));
+    fs::write(&path, "").unwrap();
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o664)).unwrap();
+    twice(&path, ", rotate_bytes = 1", &own, "0.1").output().unwrap();
+    for path in files(directory.path(), "run.").values() {
+        assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o664, "{}", path.display());
+    }
+}
+
+/// Two sinks of one run, told to write different things to one file.
+#[test]
+fn a_file_that_another_began_in_another_format_is_left_to_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run");
+    let set = [sink("a", &path, ", format = 'csv'"), sink("b", &path, ", format = 'json'")];
+    let output = track(["-q", "-i", "20ms", "--set", &set[0], "--set", &set[1], "--", "sleep", "0.3"]);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(0), 1), "{said}");
+    assert!(said.contains("run exists and is not"), "{said}");
+    let text = fs::read_to_string(&path).unwrap();
+    let is_json = |line: &str| line.starts_with('{');
+    assert!(text.lines().all(is_json) || !text.lines().any(is_json), "{text}");
+}
+
+/// Whatever reads gzip reads it, at any moment.
+#[test]
+fn a_compressed_file_is_whole_after_a_kill() {
+    let test = "a compressed file after a kill";
+    let (gzip, python) = (has("gzip", test), has("python3", test));
+    for _ in 0..5 {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, own) = (directory.path().join("run.jsonl.gz"), directory.path().join("own.jsonl"));
+        let mut tracker = twice(&path, "", &own, "60").spawn().unwrap();
+        wait_until("samples", || path.exists() && contents(&path).is_some_and(|text| text.lines().count() >= 20));
+        tracker.kill().unwrap();
+        tracker.wait().unwrap();
+        let text = contents(&path).expect("it is whole");
+        let rows = samples(text.as_bytes()).len();
+        let plain = fs::read_to_string(&own).unwrap();
+        // The two are written by a thread each.
+        assert!(plain.starts_with(&text) || text.starts_with(&plain));
+        if gzip {
+            assert!(Command::new("gzip").arg("-t").arg(&path).status().unwrap().success());
+        }
+        if python {
+            let count = "import gzip, sys; print(len(gzip.open(sys.argv[1]).read().splitlines()))";
+            let output = Command::new("python3").args(["-c", count]).arg(&path).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), rows.to_string());
+        }
+        // It goes on in the same file.
+        twice(&path, "", &directory.path().join("next.jsonl"), "0.1").output().unwrap();
+        let both = contents(&path).expect("it is whole");
+        assert!(both.starts_with(&text) && samples(both.as_bytes()).len() > rows);
+        assert_eq!(files(directory.path(), "run.").len(), 1);
+    }
+}
+
+/// What is compressed is small, although it is whole after every sample: a sample that is compressed alone has a third.
+#[test]
+fn a_compressed_file_is_small() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, own) = (directory.path().join("run.jsonl.gz"), directory.path().join("own.jsonl"));
+    in_time(|| {
+        twice(&path, ", if_exists = 'overwrite'", &own, "1").output().unwrap();
+        let rows = contents(&path).unwrap();
+        let lines = rows.lines().count();
+        assert!(fs::metadata(&path).unwrap().len() < rows.len() as u64 / 6, "{lines} rows");
+        lines > 50
+    });
+}
+
+/// Nobody can decompress what comes after a torn end, so what is torn is kept as it is, beside the new file.
+#[test]
+fn a_torn_compressed_file_is_set_aside() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let whole = at("whole.jsonl.gz");
+    twice(&whole, "", &at("own.jsonl"), "0.2").output().unwrap();
+    let bytes = fs::read(&whole).unwrap();
+    for cut in [1, 9, 11, bytes.len() / 2, bytes.len() - 5] {
+        let name = format!("cut{cut}");
+        let path = at(&format!("{name}.jsonl.gz"));
+        fs::write(&path, &bytes[..bytes.len() - cut]).unwrap();
+        let output = twice(&path, "", &at(&format!("own{cut}.jsonl")), "0.1").output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(0), 1), "{said}");
+        let aside = at(&format!("{name}.1.jsonl.gz"));
+        assert!(said.contains(&format!("it is kept as {}", aside.display())), "{said}");
+        assert_eq!(fs::read(&aside).unwrap(), bytes[..bytes.len() - cut]);
+        assert_eq!(rows([&path]), rows([&at(&format!("own{cut}.jsonl"))]));
+    }
+}
+
+#[test]
+fn columns_of_the_job_are_beside_those_of_the_machine() {
+    let output = track(["-i", "50ms", "--csv-columns", "job", "--", env!("CARGO_BIN_EXE_job"), "burn", "1", "400"]);
+    let text = text(&output.stderr);
+    let table: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+    assert!(table.iter().all(|row| row.len() == 32), "{text}");
+    let column = |name: &str| {
+        let position = table[0].iter().position(|column| *column == name).unwrap();
+        table[1..].iter().map(|row| row[position]).collect::<Vec<_>>()
+    };
+    assert!(column("process_pid").iter().all(|pid| *pid == column("process_pid")[0] && !pid.is_empty()));
+    let user: f64 = column("process_utime").iter().map(|secs| secs.parse::<f64>().unwrap()).sum();
+    assert!(user > 0.3, "{user}");
+    assert!(column("memory_used").iter().all(|used| !used.is_empty()));
+}
+
+#[test]
+fn name_format_and_columns_say_the_same_or_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    for (arguments, way_out) in [
+        (vec!["-o".into(), at("x.jsonl"), "--csv-columns".into(), "python".into()], "name it .csv"),
+        (vec!["-o".into(), at("x.json.gz"), "--csv-columns".into(), "python".into()], "name it .csv"),
+        (["-o", &at("x.csv"), "-f", "json", "--csv-columns", "job"].map(String::from).to_vec(), "format = \"csv\""),
+        (["-f", "json", "--csv-columns", "job"].map(String::from).to_vec(), "--format csv"),
+    ] {
+        let output = track(arguments.iter().map(String::as_str).chain(["--", "sh", "-c", "echo started"]));
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count(), output.stdout.len()), (Some(2), 1, 0), "{said}");
+        assert!(said.contains(way_out), "{said}");
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    for (name, flags) in
+        [("x", &["--csv-columns", "python"][..]), ("y.jsonl", &["--csv-columns", "python", "-f", "csv"])]
+    {
+        assert_eq!(text(&track(["-o", &at(name)].iter().chain(flags).chain(&["--", "true"])).stderr), "");
+        assert!(fs::read_to_string(at(name)).unwrap().starts_with("timestamp,processes,"), "{name}");
+    }
+}
+
+#[test]
+fn two_sinks_on_one_stream_are_refused_with_the_way_out() {
+    let run = |flags: &[&str]| track(flags.iter().chain(&["-i", "50ms", "--", "sleep", "0.1"]));
+    let output = run(&["--enable", "csv"]);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    for word in ["sinks.stdout-json", "standard error", "--disable csv", "--format csv", "--set"] {
+        assert!(said.contains(word), "{said}");
+    }
+    let alone = run(&["--enable", "csv", "--disable", "stdout-json"]);
+    assert!(text(&alone.stderr).starts_with("timestamp,"));
+    let apart = run(&["--enable", "csv", "--set", "sinks.stdout-json.stream=stdout"]);
+    assert!(text(&apart.stderr).starts_with("timestamp,") && samples(&apart.stdout).len() >= 2);
+    let without_command = command(tracker()).args(["--enable", "csv"]).output().unwrap();
+    assert!(text(&without_command.stderr).contains("standard output"), "{}", text(&without_command.stderr));
+}
+
+#[test]
+fn labels_and_tags_are_in_the_first_sample() {
+    let flags = ["--set", "tracker.detect=false", "-i", "50ms"];
+    let labels = ["-n", "nightly", "--team", "ml", "--tag", "cell=7", "--tag", "who=me"];
+    let output = track(flags.iter().chain(&labels).chain(&["--", "sleep", "0.2"]));
+    let samples = samples(&output.stderr);
+    let run = json!({ "labels": { "job_name": "nightly", "team": "ml" }, "tags": { "cell": "7", "who": "me" } });
+    assert_eq!(samples[0]["run"], run);
+    assert!(samples.len() > 1 && samples[1..].iter().all(|sample| sample.get("run").is_none()));
+    let output = track(flags.iter().chain(&["--", "true"]));
+    assert!(!text(&output.stderr).contains("\"run\""));
+}
+
+#[test]
+fn numbers_have_six_decimals_at_most() {
+    let output = stop_after(5, command(tracker()).args(["-i", "37ms", "--enable", "energy"]));
+    let text = text(&output.stdout);
+    let numbers = text.split([',', ':', '[', ']', '{', '}', '\n']).filter(|word| word.parse::<f64>().is_ok());
+    let mut count = 0;
+    for number in numbers {
+        let (digits, exponent) = number.split_once('e').unwrap_or((number, "0"));
+        let decimals = digits.split_once('.').map_or(0, |(_, decimals)| decimals.len()) as i32;
+        assert!(decimals - exponent.parse::<i32>().unwrap() <= 6 || digits.ends_with(".0"), "{number}");
+        count += 1;
+    }
+    assert!(count > 100);
+}
+
+/// Where nothing lives there is no memory, which is not the same as none of it: means stay right.
+#[test]
+fn memory_of_a_job_that_has_ended_is_null() {
+    let directory = tempfile::tempdir().unwrap();
+    let [json, csv] = ["run.jsonl", "run.csv"].map(|name| directory.path().join(name));
+    let set = [sink("a", &json, ""), sink("b", &csv, ", columns = 'sentinel'")];
+    let output = track(["-q", "-i", "0.2", "--set", &set[0], "--set", &set[1], "--", "sleep", "0.5"]);
+    assert_eq!(text(&output.stderr), "");
+    let samples = samples(&fs::read(&json).unwrap());
+    let (last, before) = samples.split_last().unwrap();
+    for field in ["process_rss_mib", "process_pss_mib", "process_pss_age_secs", "process_gpu_vram_mib"] {
+        assert_eq!(last["cpu"][field], Json::Null, "{field}");
+    }
+    for field in ["process_child_count", "process_thread_count", "process_cores_used", "process_disk_read_bytes"] {
+        assert!(last["cpu"][field].is_number(), "{field}");
+    }
+    assert!(number(last, "/cpu/process_peak_rss_mib") > 0.0);
+    assert!(before.iter().all(|sample| number(sample, "/cpu/process_rss_mib") > 0.0));
+    let csv = fs::read_to_string(&csv).unwrap();
+    let table: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    let column = |name: &str| table[0].iter().position(|column| *column == name).unwrap();
+    let last = table.last().unwrap();
+    assert_eq!((last[column("process_memory_mib")], last[column("process_children")]), ("", "0"));
+    assert!(!last[column("process_pid")].is_empty());
+}
