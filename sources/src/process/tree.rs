@@ -100,6 +100,8 @@ impl Tree {
 
     /// Brings the tree up to date.
     pub(super) fn walk(&mut self, tracked: &Tracked, tick: &Tick) -> anyhow::Result<()> {
+        // Before anything changes: who is found gone has to be accounted for.
+        self.newcomers.list(tick)?;
         self.root_has_ended |= tracked.reaped.root;
         if tick.number > 1 {
             // Those of the baseline belong to the first interval.
