@@ -29,7 +29,7 @@ fn every_component_is_registered_in_the_stripped_binary() {
     assert!(samples(&output.stderr).len() >= 3);
 }
 
-/// Resident memory after many samples, written to a file as in real use.
+/// Anonymous memory after many samples, written to a file as in real use. (The program's own pages are those of its file.)
 #[test]
 fn memory_does_not_grow_with_the_run() {
     let binary = release_tracker();
@@ -42,21 +42,22 @@ fn memory_does_not_grow_with_the_run() {
         .args(["--", "sleep", "1000"])
         .spawn()
         .unwrap();
-    let rss = || {
+    let anonymous = || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", tracker.id())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap().to_owned();
+        let line = status.lines().find(|line| line.starts_with("RssAnon")).unwrap().to_owned();
         line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap()
     };
     // Without the variable a short check; the whole run of 200,000 ticks is what CI does.
     let whole = std::env::var_os("RESOURCE_TRACKER_LONG_TESTS").is_some();
     std::thread::sleep(Duration::from_secs(2));
-    let early = rss();
+    let early = anonymous();
     std::thread::sleep(Duration::from_secs(if whole { 198 } else { 8 }));
-    let late = rss();
+    let late = anonymous();
     // The tracker passes it on: killing it would leave the command behind.
     let pid = nix::unistd::Pid::from_raw(tracker.id() as i32);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
     tracker.wait().unwrap();
-    println!("RSS {early} KiB after about 2,000 ticks, {late} KiB after {}", if whole { "200,000" } else { "10,000" });
-    assert!(late <= early * 1.05, "{early} KiB grew to {late} KiB");
+    println!("{early} KiB after about 2,000 ticks, {late} KiB after {}", if whole { "200,000" } else { "10,000" });
+    // Should the machine stand still, 512 samples of less than 6 KiB wait for the sink, and their memory is kept for later.
+    assert!(late <= early * 1.05 + 512.0 * 6.0, "{early} KiB grew to {late} KiB");
 }
