@@ -10,7 +10,7 @@
 
 mod cli;
 mod commands;
-mod footprint;
+mod heap;
 mod inherited;
 mod logger;
 mod outputs;
@@ -66,7 +66,7 @@ pub unsafe fn start(count: c_int, arguments: *const *const c_char) -> c_int {
     // SAFETY: the caller's promise.
     let arguments = unsafe { inherited::arguments(count, arguments) };
     let inherited = Inherited::take();
-    footprint::share_one_heap();
+    heap::share_one();
     logger::install();
     let code = std::panic::catch_unwind(|| run(arguments, &inherited)).unwrap_or(USAGE);
     end(code)

@@ -4,9 +4,8 @@ use std::sync::Mutex;
 
 use nix::sys::signal::{SigSet, Signal};
 use resource_tracker_core::{Outcome, Tracker};
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::footprint::Footprint;
 use crate::inherited::Inherited;
 use crate::signals::Signals;
 
@@ -18,8 +17,7 @@ pub(crate) fn run(tracker: Tracker) -> anyhow::Result<i32> {
     let closer = Mutex::new(Some(closer));
     let running = tracker.when_all_sinks_closed(move || drop(closer.lock().map(|mut closer| closer.take()))).start()?;
     let mut ready = [PollFd::new(&signals, PollFlags::IN), PollFd::new(&closed, PollFlags::IN)];
-    let mut footprint = Footprint::new();
-    while footprint.wait(&mut ready) == Err(rustix::io::Errno::INTR) {}
+    while poll(&mut ready, None) == Err(rustix::io::Errno::INTR) {}
     signals.end_at_the_next(0);
     running.finish(Outcome::default());
     Ok(0)

@@ -24,13 +24,16 @@ impl Clock {
         Duration::new((nanos / 1_000_000_000) as u64, (nanos % 1_000_000_000) as u32)
     }
 
-    /// Marks the tick that is taken at `now`. Ticks that were missed meanwhile are left out, and so is one that is due
-    /// in less than a quarter of the interval, so that no two are taken at once; the ones that follow are on the grid
-    /// again.
-    pub fn advance(&mut self, now: Instant) {
+    /// Marks the tick that is taken at `now`, and says when that was due. Ticks that were missed meanwhile are left out,
+    /// and so is one that is due in less than a quarter of the interval, so that no two are taken at once; the ones that
+    /// follow are on the grid again.
+    pub fn advance(&mut self, now: Instant) -> Instant {
         let soon = now.saturating_duration_since(self.start).saturating_add(self.interval / 4);
         let passed = soon.as_nanos() / self.interval.as_nanos();
-        self.next = self.next.max(u64::try_from(passed).unwrap_or(u64::MAX - 1)) + 1;
+        let number = self.next.max(u64::try_from(passed).unwrap_or(u64::MAX - 1));
+        self.next = number + 1;
+        let nanos = u64::try_from(u128::from(number) * self.interval.as_nanos()).unwrap_or(u64::MAX);
+        self.start + Duration::from_nanos(nanos)
     }
 }
 
@@ -46,7 +49,7 @@ mod tests {
         let mut clock = Clock::new(start, 10 * MS);
         assert_eq!(clock.until_next(start + 4 * MS), 6 * MS);
         assert_eq!(clock.until_next(start + 13 * MS), Duration::ZERO);
-        clock.advance(start + 13 * MS);
+        assert_eq!(clock.advance(start + 13 * MS), start + 10 * MS);
         assert_eq!(clock.until_next(start + 13 * MS), 7 * MS);
     }
 
@@ -54,7 +57,7 @@ mod tests {
     fn missed_ticks_are_left_out() {
         let start = Instant::now();
         let mut clock = Clock::new(start, 10 * MS);
-        clock.advance(start + 47 * MS);
+        assert_eq!(clock.advance(start + 47 * MS), start + 40 * MS);
         assert_eq!(clock.until_next(start + 47 * MS), 3 * MS);
     }
 
@@ -62,7 +65,7 @@ mod tests {
     fn a_tick_that_is_nearly_an_interval_late_stands_for_the_next_one_too() {
         let start = Instant::now();
         let mut clock = Clock::new(start, 10 * MS);
-        clock.advance(start + 17 * MS);
+        assert_eq!(clock.advance(start + 17 * MS), start + 10 * MS);
         assert_eq!(clock.until_next(start + 17 * MS), 3 * MS);
         clock.advance(start + 29 * MS);
         assert_eq!(clock.until_next(start + 29 * MS), 11 * MS);
@@ -72,7 +75,7 @@ mod tests {
     fn a_tick_taken_a_little_early_is_not_taken_twice() {
         let start = Instant::now();
         let mut clock = Clock::new(start, 10 * MS);
-        clock.advance(start + 9 * MS);
+        assert_eq!(clock.advance(start + 9 * MS), start + 10 * MS);
         assert_eq!(clock.until_next(start + 9 * MS), 11 * MS);
     }
 }

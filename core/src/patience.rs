@@ -6,17 +6,24 @@ use std::time::Duration;
 /// Into how many parts a limit is cut.
 const PARTS: u32 = 20;
 
-/// Waits for a message for as long as `limit`.
+/// Calls `wait` with a part of the limit, again and again, until it has something or the limit is over.
 ///
 /// Only time counts in which this process could run: one that is stopped, or frozen with its container, must not take
 /// others for stuck when it goes on. A part of the limit is lost with such a pause at most.
+pub(crate) fn within<T>(limit: Duration, mut wait: impl FnMut(Duration) -> Option<T>) -> Option<T> {
+    (0..PARTS).find_map(|_| wait(limit / PARTS))
+}
+
+/// Waits for a message for as long as `limit`, as [`within`] does.
 ///
 /// # Errors
 /// When the limit is over, or when nobody can send any more.
 pub(crate) fn receive<T>(inbox: &Receiver<T>, limit: Duration) -> Result<T, RecvTimeoutError> {
-    let mut parts = (0..PARTS).map(|_| inbox.recv_timeout(limit / PARTS));
-    let in_time = parts.find(|part| !matches!(part, Err(RecvTimeoutError::Timeout)));
-    in_time.unwrap_or(Err(RecvTimeoutError::Timeout))
+    let received = within(limit, |part| match inbox.recv_timeout(part) {
+        Err(RecvTimeoutError::Timeout) => None,
+        received => Some(received),
+    });
+    received.unwrap_or(Err(RecvTimeoutError::Timeout))
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ pub struct Tracked {
     pub pid: i32,
     /// Whether the tracker started it. What it used before the baseline then belongs to the run as well.
     pub spawned: bool,
+    /// Whether orphans of it become children of this program's main thread, and nothing else does.
+    pub adopts_orphans: bool,
     /// What the tracker itself has waited for, as of the moment before this tick's reading.
     pub reaped: Reaped,
     /// The cgroup that was made for the tree alone, if one was.

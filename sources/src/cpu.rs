@@ -50,22 +50,23 @@ struct Cpu {
 impl Source for Cpu {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         self.now.parse(self.stat.read()?);
+        // Whether a task was created since the last reading.
+        let has_created = self.before.as_ref().is_none_or(|before| before.forks != self.now.forks);
+        let loadavg = self.loadavg.as_mut().map(|file| file.read(tick.at, has_created));
+        let (load, existing) = loadavg.unwrap_or_default();
+        let tasks = existing.map(|existing| Tasks { created: self.now.forks, existing });
+        // All that can fail comes before the counters are taken over.
+        let process_count = lock(&self.processes).list_if_changed(tick.at, tasks)?.len() as u32;
+
         let secs = tick.elapsed.as_secs_f64();
         let cpu = out.section::<CpuMetrics>();
+        [cpu.load_1m, cpu.load_5m, cpu.load_15m] = load;
+        cpu.process_count = process_count;
         // Without a reading before, every delta is against itself: 0.
         let before = self.before.get_or_insert_with(|| self.now.clone());
         fill(cpu, before, &self.now, self.hertz, secs);
         self.allocation.add(|used| used.machine_cpu += cpu.utilization_pct * secs);
         std::mem::swap(before, &mut self.now);
-        let created = before.forks;
-        // `now` holds the reading before that.
-        let has_created = created != self.now.forks;
-
-        let loadavg = self.loadavg.as_mut().map(|file| file.read(tick.at, has_created));
-        let (load, existing) = loadavg.unwrap_or_default();
-        [cpu.load_1m, cpu.load_5m, cpu.load_15m] = load;
-        let tasks = existing.map(|existing| Tasks { created, existing });
-        cpu.process_count = lock(&self.processes).list_if_changed(tick.at, tasks)?.len() as u32;
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! Energy of the machine: `/sys/class/powercap` (RAPL).
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use resource_tracker_core::metrics::{Energy, EnergyMetrics};
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
@@ -45,7 +46,8 @@ struct Domain {
     energy: Option<ProcFile>,
     /// The largest value of the counter, in microjoules.
     range: u64,
-    before: Option<u64>,
+    /// What it said last, and when.
+    before: Option<(u64, Instant)>,
 }
 
 impl Domain {
@@ -64,14 +66,15 @@ impl Domain {
         })
     }
 
-    /// Microjoules since the last reading; 0 the first time.
-    fn used(&mut self) -> Option<u64> {
+    /// Microjoules since the last reading, and the time since; 0 the first time.
+    fn used(&mut self, at: Instant) -> Option<(u64, Duration)> {
         let now = number(words(self.energy.as_mut()?.read().ok()?).next()?)?;
-        let before = self.before.replace(now).unwrap_or(now);
-        Some(match now >= before {
+        let (before, then) = self.before.replace((now, at)).unwrap_or((now, at));
+        let used = match now >= before {
             true => now - before,
             false => self.range.saturating_sub(before).saturating_add(now),
-        })
+        };
+        Some((used, at.saturating_duration_since(then)))
     }
 }
 
@@ -79,12 +82,12 @@ impl Source for Rapl {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         let list = &mut out.section::<Energy>().0;
         list.resize_with(self.domains.len(), EnergyMetrics::default);
-        let secs = tick.elapsed.as_secs_f64();
         for (metrics, domain) in list.iter_mut().zip(&mut self.domains) {
             assign(&mut metrics.domain, &domain.domain);
             assign(&mut metrics.name, &domain.name);
-            metrics.joules = domain.used().map(|micros| micros as f64 / 1e6);
-            metrics.watts = metrics.joules.map(|joules| if secs > 0.0 { joules / secs } else { 0.0 });
+            let used = domain.used(tick.at).map(|(micros, time)| (micros as f64 / 1e6, time.as_secs_f64()));
+            metrics.joules = used.map(|(joules, _)| joules);
+            metrics.watts = used.map(|(joules, secs)| if secs > 0.0 { joules / secs } else { 0.0 });
         }
         Ok(())
     }
@@ -92,16 +95,18 @@ impl Source for Rapl {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::sync::LazyLock;
 
     use super::*;
 
+    /// Two seconds after the reading before.
     fn read(source: &mut dyn Source, number: u64) -> Vec<EnergyMetrics> {
+        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
         let mut out = Sections::default();
         let tick = Tick {
             number,
-            at: Instant::now(),
-            elapsed: Duration::from_secs(2 * number),
+            at: *START + Duration::from_secs(2 * number),
+            elapsed: Duration::from_secs(2),
             interval: Duration::from_secs(1),
             last: false,
             tracked: None,
@@ -128,6 +133,12 @@ mod tests {
         let list = read(&mut *source, 1);
         assert_eq!((list[0].name.as_str(), list[0].joules, list[0].watts), ("package-0", Some(6.0), Some(3.0)));
         assert_eq!((list[1].domain.as_str(), list[1].joules, list[1].watts), ("intel-rapl:0:0", None, None));
+        // What is read after it could not be read covers all the time since.
+        std::fs::write(package.join("energy_uj"), "")?;
+        assert_eq!(read(&mut *source, 2)[0].watts, None);
+        std::fs::write(package.join("energy_uj"), "25000000\n")?;
+        let list = read(&mut *source, 3);
+        assert_eq!((list[0].joules, list[0].watts), (Some(20.0), Some(5.0)));
         Ok(())
     }
 

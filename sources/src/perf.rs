@@ -201,6 +201,7 @@ mod tests {
         let tracked = Tracked {
             pid: shell.id() as i32,
             spawned: false,
+            adopts_orphans: false,
             reaped: Reaped::default(),
             cgroup: None,
             members: Default::default(),

@@ -1,5 +1,7 @@
 //! Pressure stall information: `/proc/pressure/cpu`, `memory` and `io`.
 
+use std::time::Instant;
+
 use resource_tracker_core::metrics::{PressureMetrics, ResourcePressure, Stall};
 use resource_tracker_core::{
     Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source,
@@ -44,23 +46,24 @@ struct Pressure {
 
 impl Source for Pressure {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        let micros = tick.elapsed.as_secs_f64() * 1e6;
-        *out.section() =
-            PressureMetrics { cpu: self.cpu.read(micros), memory: self.memory.read(micros), io: self.io.read(micros) };
+        let Self { cpu, memory, io } = self;
+        *out.section() = PressureMetrics { cpu: cpu.read(tick.at), memory: memory.read(tick.at), io: io.read(tick.at) };
         Ok(())
     }
 }
 
 struct Resource {
     file: Option<ProcFile>,
-    before: Option<Lines>,
+    /// What it said last, and when.
+    before: Option<(Lines, Instant)>,
 }
 
 impl Resource {
     /// `None` where the kernel does not say; a file that fails once is tried again at the next tick.
-    fn read(&mut self, micros: f64) -> Option<ResourcePressure> {
+    fn read(&mut self, at: Instant) -> Option<ResourcePressure> {
         let now = parse(self.file.as_mut()?.read().ok()?)?;
-        let before = self.before.replace(now).unwrap_or(now);
+        let (before, then) = self.before.replace((now, at)).unwrap_or((now, at));
+        let micros = at.saturating_duration_since(then).as_secs_f64() * 1e6;
         let stall = |now: Line, before: Line| Stall {
             avg10_pct: now.avg10,
             interval_pct: percent(now.total.saturating_sub(before.total) as f64, micros).min(100.0),
@@ -96,6 +99,8 @@ fn parse(text: &[u8]) -> Option<Lines> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -109,14 +114,21 @@ mod tests {
             "some avg10=1.50 avg60=0.00 avg300=0.00 total=1000000\nfull avg10=0.25 avg60=0.00 avg300=0.00 total=500000\n",
         )?;
         let mut resource = Resource { file: ProcFile::open_if_present(path.clone()), before: None };
-        assert_eq!(resource.read(0.0).map(|pressure| pressure.some.interval_pct), Some(0.0));
+        let start = Instant::now();
+        assert_eq!(resource.read(start).map(|pressure| pressure.some.interval_pct), Some(0.0));
         std::fs::write(
             &path,
             "some avg10=2.00 avg60=0.00 avg300=0.00 total=1500000\nfull avg10=0.25 avg60=0.00 avg300=0.00 total=600000\n",
         )?;
-        let pressure = resource.read(1e6);
+        let pressure = resource.read(start + Duration::from_secs(1));
         assert_eq!(pressure.map(|pressure| pressure.some), Some(Stall { avg10_pct: 2.0, interval_pct: 50.0 }));
         assert_eq!(pressure.and_then(|pressure| pressure.full).map(|full| full.interval_pct), Some(10.0));
+        // What is read after it could not be read covers all the time since.
+        std::fs::write(&path, "")?;
+        assert!(resource.read(start + Duration::from_secs(2)).is_none());
+        std::fs::write(&path, "some avg10=2.00 avg60=0.00 avg300=0.00 total=2100000\n")?;
+        let pressure = resource.read(start + Duration::from_secs(3));
+        assert_eq!(pressure.map(|pressure| pressure.some.interval_pct), Some(30.0));
         Ok(())
     }
 

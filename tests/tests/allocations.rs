@@ -42,6 +42,7 @@ fn a_warm_tick_allocates_nothing() {
     let tracked = Tracked {
         pid: job.id() as i32,
         spawned: false,
+        adopts_orphans: false,
         reaped: Reaped::default(),
         cgroup: None,
         members: Default::default(),

@@ -40,10 +40,17 @@ pub(crate) fn run(
     options: &Options,
 ) -> anyhow::Result<i32> {
     let signals = Signals::block(&for_wrapper())?;
-    if options.subreaper
-        && let Err(error) = rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-    {
-        log::warn!("cannot adopt orphans of the command ({error}); those that leave its tree are not counted");
+    let mut adopts = rustix::process::getpid().is_init();
+    if options.subreaper {
+        match rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
+            Ok(()) => adopts = true,
+            Err(error) => {
+                log::warn!("cannot adopt orphans of the command ({error}); those that leave its tree are not counted");
+            }
+        }
+    }
+    if adopts {
+        tracker.set_adopts_orphans();
     }
     let mut cgroup = options.cgroup.as_deref().map(OwnCgroup::make).unwrap_or_default();
     let child = match spawn::spawn(command, inherited, &mut cgroup) {

@@ -1,19 +1,17 @@
 //! From the command's start to its end: passes signals on, reaps orphans, and keeps account of what they used.
 
 use resource_tracker_core::Ledger;
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Pid;
 
 use super::wait::{self, Ending};
-use crate::footprint::Footprint;
 use crate::signals::{Arrived, Signals};
 
 /// Waits until the command has ended, and reaps it.
 pub(super) fn until_exit(child: Pid, signals: &Signals, ledger: &Ledger) -> Ending {
-    let mut footprint = Footprint::new();
     loop {
         // Should it fail, the next line waits as well.
-        let _ = footprint.wait(&mut [PollFd::new(signals, PollFlags::IN)]);
+        let _ = poll(&mut [PollFd::new(signals, PollFlags::IN)], None);
         let ended = match signals.next() {
             Ok(arrived) if arrived.number == nix::libc::SIGCHLD => reap(child, ledger),
             Ok(arrived) => {

@@ -262,7 +262,14 @@ unsafe extern "C" fn collect(state: *mut c_void, tick: *const TickTable, reply: 
             let tracked = (tick.root_pid != 0).then(|| {
                 open.members.set(pids.iter().copied());
                 let (spawned, members) = (tick.flags & RT_TICK_SPAWNED != 0, Arc::clone(&open.members));
-                Tracked { pid: tick.root_pid, spawned, reaped: Reaped::default(), cgroup: None, members }
+                Tracked {
+                    pid: tick.root_pid,
+                    spawned,
+                    adopts_orphans: false,
+                    reaped: Reaped::default(),
+                    cgroup: None,
+                    members,
+                }
             });
             let tick = Tick {
                 number: tick.number,

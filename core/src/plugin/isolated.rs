@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
@@ -49,28 +49,31 @@ pub(super) fn describe(file: &Path) -> anyhow::Result<Loaded> {
     let keeper = keeper(file)?;
     let text = ask(&keeper, &Request::Describe, Some(PATIENCE))?.unwrap_or_default();
     let description: load::Description = serde_json::from_str(&text)?;
-    let sources = description.sources.iter().map(|_| Place::Apart(OnceLock::new())).collect();
-    let sinks = description.sinks.iter().map(|_| Place::Apart(OnceLock::new())).collect();
+    let sources = description.sources.iter().map(|_| Place::Apart).collect();
+    let sinks = description.sinks.iter().map(|_| Place::Apart).collect();
     Ok(Loaded { description, sources, sinks })
 }
 
-pub(super) fn check_source(keeper: &OnceLock<Keeper>, source: &SourceType, config: &str) -> anyhow::Result<()> {
+/// A process for a source of this configuration, which the plugin has looked at there.
+pub(super) fn configured_source(source: &SourceType, config: &str) -> anyhow::Result<Keeper> {
     let request = Request::CheckSource { name: source.is.about.name.clone(), config: config.to_owned() };
-    ask(kept(keeper, &source.file)?, &request, Some(PATIENCE)).map(drop)
+    let keeper = checked(&source.file, &request)?;
+    // Only a sink may own it.
+    keeper.leave_stdout()?;
+    Ok(keeper)
 }
 
-pub(super) fn check_sink(keeper: &OnceLock<Keeper>, sink: &SinkType, config: &str) -> anyhow::Result<()> {
-    let request = Request::CheckSink { name: sink.is.about.name.clone(), config: config.to_owned() };
-    ask(kept(keeper, &sink.file)?, &request, Some(PATIENCE)).map(drop)
+/// The same for a sink.
+pub(super) fn configured_sink(sink: &SinkType, config: &str) -> anyhow::Result<Keeper> {
+    checked(&sink.file, &Request::CheckSink { name: sink.is.about.name.clone(), config: config.to_owned() })
 }
 
-/// The process of a component, from its first use on.
-fn kept<'a>(cell: &'a OnceLock<Keeper>, file: &Path) -> anyhow::Result<&'a Keeper> {
-    if cell.get().is_none() {
-        // Nobody else can have been faster: there is one thread.
-        let _ = cell.set(keeper(file)?);
-    }
-    cell.get().context("its process was never started")
+/// The check has a life of its own, in which standard output is still the tracker's.
+fn checked(file: &Path, request: &Request) -> anyhow::Result<Keeper> {
+    let keeper = keeper(file)?;
+    ask(&keeper, request, Some(PATIENCE))?;
+    keeper.end_life(PATIENCE)?;
+    Ok(keeper)
 }
 
 fn ask(keeper: &Keeper, request: &Request, limit: Option<Duration>) -> anyhow::Result<Option<String>> {
@@ -96,20 +99,22 @@ fn answer(
 /// A source on the other side.
 pub(super) struct RemoteSource {
     source: &'static SourceType,
-    keeper: &'static Keeper,
+    keeper: Arc<Keeper>,
     config: String,
     host: Host,
     is_open: bool,
     is_absent: bool,
+    /// Whether it was read since it was opened. One that begins anew has no counters from before.
+    was_read: bool,
 }
 
 impl RemoteSource {
-    pub(super) fn new(source: &'static SourceType, keeper: &'static Keeper, config: String, host: &Host) -> Self {
-        Self { source, keeper, config, host: host.clone(), is_open: false, is_absent: false }
+    pub(super) fn new(source: &'static SourceType, keeper: Arc<Keeper>, config: String, host: &Host) -> Self {
+        Self { source, keeper, config, host: host.clone(), is_open: false, is_absent: false, was_read: false }
     }
 
     fn ask(&mut self, request: &Request) -> anyhow::Result<Option<String>> {
-        let answered = answer(self.keeper, request, None);
+        let answered = answer(&self.keeper, request, None);
         self.is_open &= answered.is_ok();
         answered?
     }
@@ -128,18 +133,19 @@ impl RemoteSource {
                 sysfs: self.host.sysfs.clone(),
             };
             self.is_absent = self.ask(&request)?.is_none();
-            self.is_open = true;
+            (self.is_open, self.was_read) = (true, false);
             if self.is_absent {
                 return Ok(());
             }
         }
         let text = self.ask(&Request::Collect {
             number: tick.number,
-            elapsed: tick.elapsed,
+            elapsed: if self.was_read { tick.elapsed } else { Duration::ZERO },
             interval: tick.interval,
             last: tick.last,
             tracked: tick.tracked.as_ref().map(|tracked| (tracked.pid, tracked.spawned, tracked.pids())),
         })?;
+        self.was_read = true;
         sections::read(text.unwrap_or_default().as_bytes(), self.source.sections, out)
     }
 }
@@ -153,7 +159,7 @@ impl Source for RemoteSource {
 /// A sink on the other side.
 pub(super) struct RemoteSink {
     sink: &'static SinkType,
-    keeper: &'static Keeper,
+    keeper: Arc<Keeper>,
     config: String,
     wraps_command: bool,
     run: Option<String>,
@@ -161,12 +167,22 @@ pub(super) struct RemoteSink {
 }
 
 impl RemoteSink {
-    pub(super) fn new(sink: &'static SinkType, keeper: &'static Keeper, config: String, wraps_command: bool) -> Self {
-        Self { sink, keeper, config, wraps_command, run: None, is_open: false }
+    /// # Errors
+    /// When its process is gone.
+    pub(super) fn new(
+        sink: &'static SinkType,
+        keeper: Arc<Keeper>,
+        config: String,
+        wraps_command: bool,
+    ) -> anyhow::Result<Self> {
+        if wraps_command {
+            keeper.leave_stdout()?;
+        }
+        Ok(Self { sink, keeper, config, wraps_command, run: None, is_open: false })
     }
 
     fn ask(&mut self, request: &Request) -> anyhow::Result<()> {
-        let answered = answer(self.keeper, request, None);
+        let answered = answer(&self.keeper, request, None);
         self.is_open &= answered.is_ok();
         answered?.map(drop)
     }
@@ -263,7 +279,7 @@ impl Worker {
                 let tracked = tracked.map(|(pid, spawned, pids)| {
                     members.set(pids.into_iter());
                     let members = Arc::clone(members);
-                    Tracked { pid, spawned, reaped: Reaped::default(), cgroup: None, members }
+                    Tracked { pid, spawned, adopts_orphans: false, reaped: Reaped::default(), cgroup: None, members }
                 });
                 out.clear();
                 source.collect(&Tick { number, at: Instant::now(), elapsed, interval, last, tracked }, out)?;

@@ -1,31 +1,30 @@
 //! A process beside the tracker in which a plugin may crash.
 //!
 //! It is a fork of the tracker, made while that has one thread, and waits: for each life of the plugin it forks once more,
-//! tells the tracker when that has ended, and begins anew with the next request. It has no exit signal, so whoever
-//! waits for the processes of the job never meets it, and it is no part of the job's tree.
+//! with the first request, and tells the tracker when that has ended. It has no exit signal, so whoever waits for the
+//! processes of the job never meets it, and it is no part of the job's tree. Orphans of the plugin come to it.
 
 use std::fmt;
-use std::io::{self, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, ensure};
 
-/// Longer than anything that is asked or answered.
-const LONGEST: usize = 64 << 20;
+use super::line::Line;
 
 /// The number of a message that nobody asked for: the plugin's process has ended.
 const DIED: u32 = 0;
+/// Of the message that ends a life.
+const END: u32 = u32::MAX;
+/// Of the message that tells the keeper to close standard output.
+const LEAVE_STDOUT: u32 = u32::MAX - 1;
 
 pub(super) struct Keeper {
     pid: i32,
-    line: Mutex<Line>,
-}
-
-struct Line {
-    stream: UnixStream,
-    number: u32,
+    asker: Mutex<Asker>,
 }
 
 /// Why there is no answer.
@@ -53,24 +52,41 @@ impl Keeper {
     pub(super) fn start(answer: impl FnMut(&[u8]) -> Vec<u8> + Clone) -> anyhow::Result<Self> {
         let threads = std::fs::read_dir("/proc/self/task").map(Iterator::count);
         ensure!(threads.is_ok_and(|count| count == 1), "isolation has to begin before the process has threads");
-        let (stream, far) = UnixStream::pair().context("cannot make a pair of sockets")?;
+        let (line, far) = Line::pair().context("cannot make a pair of sockets")?;
+        let tracker = std::process::id();
         // SAFETY: without a stack and flags it is a fork, of a process with one thread, so that no lock is held in the
         // copy. All that the copy does before it forks once more is wait.
         let pid = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };
         match pid {
             0 => {
-                drop(stream);
+                end_with(tracker);
                 keep(far, answer)
             }
             pid if pid < 0 => Err(io::Error::last_os_error()).context("cannot fork"),
-            pid => Ok(Self { pid: pid as i32, line: Mutex::new(Line { stream, number: DIED }) }),
+            pid => Ok(Self { pid: pid as i32, asker: Mutex::new(Asker { line, life: 0, number: DIED }) }),
         }
     }
 
     /// Asks, and waits for the answer, but not longer than `limit`.
     pub(super) fn ask(&self, request: &[u8], limit: Option<Duration>) -> Result<Vec<u8>, Silence> {
-        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        line.ask(request, limit).map_err(Silence::Lost)?
+        self.with_asker(|asker| asker.ask(request, limit))
+    }
+
+    /// Ends this life of the plugin; the next request begins another one.
+    pub(super) fn end_life(&self, limit: Duration) -> Result<(), Silence> {
+        match self.with_asker(|asker| asker.send(END, &[], Some(limit))) {
+            Ok(_) | Err(Silence::Died(_)) => Ok(()),
+            Err(lost) => Err(lost),
+        }
+    }
+
+    /// Closes standard output in the lives that follow, and in the keeper itself.
+    pub(super) fn leave_stdout(&self) -> anyhow::Result<()> {
+        self.with_asker(|asker| asker.line.send(asker.life, LEAVE_STDOUT, &[])).context(GONE)
+    }
+
+    fn with_asker<R>(&self, ask: impl FnOnce(&mut Asker) -> R) -> R {
+        ask(&mut self.asker.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -84,103 +100,172 @@ impl Drop for Keeper {
     }
 }
 
-impl Line {
-    fn ask(&mut self, request: &[u8], limit: Option<Duration>) -> anyhow::Result<Result<Vec<u8>, Silence>> {
-        self.number = self.number.checked_add(1).unwrap_or(DIED + 1);
-        self.stream.set_read_timeout(limit)?;
-        send(&mut self.stream, self.number, request).context("its process is gone")?;
+const GONE: &str = "its process is gone";
+
+/// The tracker's side of the line.
+struct Asker {
+    line: Line,
+    /// Of which life the next request is: so many have ended that the tracker knows of.
+    life: u32,
+    number: u32,
+}
+
+impl Asker {
+    fn ask(&mut self, request: &[u8], limit: Option<Duration>) -> Result<Vec<u8>, Silence> {
+        self.number = if self.number + 1 < LEAVE_STDOUT { self.number + 1 } else { DIED + 1 };
+        self.send(self.number, request, limit)
+    }
+
+    fn send(&mut self, number: u32, request: &[u8], limit: Option<Duration>) -> Result<Vec<u8>, Silence> {
+        let lost = |error: io::Error| match error.kind() {
+            io::ErrorKind::TimedOut => anyhow!("its process does not answer"),
+            io::ErrorKind::InvalidData => anyhow!("what it answers cannot be read: {error}"),
+            _ => anyhow::Error::new(error).context(GONE),
+        };
+        self.line.send(self.life, number, request).map_err(lost).map_err(Silence::Lost)?;
         loop {
-            match receive(&mut self.stream) {
-                Ok((DIED, how)) => return Ok(Err(Silence::Died(String::from_utf8_lossy(&how).into_owned()))),
-                Ok((number, answer)) if number == self.number => return Ok(Ok(answer)),
+            let (header, text) = self.line.receive(self.life, limit).map_err(lost).map_err(Silence::Lost)?;
+            match header.number {
+                _ if header.life != self.life => (),
+                DIED => {
+                    self.life = self.life.wrapping_add(1);
+                    return Err(Silence::Died(String::from_utf8_lossy(&text).into_owned()));
+                }
+                answered if answered == number => return Ok(text),
                 // To a question that nobody waits for any more.
-                Ok(_) => (),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => bail!("its process does not answer"),
-                Err(error) => return Err(error).context("its process is gone"),
+                _ => (),
             }
         }
     }
-}
-
-fn send(stream: &mut UnixStream, number: u32, text: &[u8]) -> io::Result<()> {
-    let mut message = Vec::with_capacity(text.len() + 8);
-    message.extend_from_slice(&number.to_ne_bytes());
-    message.extend_from_slice(&(text.len() as u32).to_ne_bytes());
-    message.extend_from_slice(text);
-    stream.write_all(&message)
-}
-
-fn receive(stream: &mut UnixStream) -> io::Result<(u32, Vec<u8>)> {
-    let (mut number, mut length) = ([0; 4], [0; 4]);
-    stream.read_exact(&mut number)?;
-    stream.read_exact(&mut length)?;
-    let length = u32::from_ne_bytes(length) as usize;
-    if length > LONGEST {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    let mut text = vec![0; length];
-    stream.read_exact(&mut text)?;
-    Ok((u32::from_ne_bytes(number), text))
 }
 
 /// The keeper's life.
-fn keep(mut stream: UnixStream, answer: impl FnMut(&[u8]) -> Vec<u8> + Clone) -> ! {
-    end_with_parent();
-    // SAFETY: a signal that the terminal sends to the tracker's group is none of its business.
-    unsafe { libc::setpgid(0, 0) };
-    loop {
-        // SAFETY: this process has one thread.
-        match unsafe { libc::fork() } {
-            0 => {
-                end_with_parent();
-                serve(stream, answer)
-            }
-            pid if pid < 0 => exit(1),
-            pid => {
-                let mut status = 0;
-                // SAFETY: `status` is valid to write to.
-                while unsafe { libc::waitpid(pid, &mut status, 0) } < 0 {}
-                if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 {
-                    exit(0);
-                }
-                let how = match libc::WIFSIGNALED(status) {
-                    true => format!("was ended by signal {}", libc::WTERMSIG(status)),
-                    false => format!("ended with exit code {}", libc::WEXITSTATUS(status)),
-                };
-                if send(&mut stream, DIED, how.as_bytes()).is_err() || !is_asked(&stream) {
-                    exit(0);
-                }
-            }
+fn keep(line: Line, answer: impl FnMut(&[u8]) -> Vec<u8> + Clone) -> ! {
+    let own_pid = std::process::id();
+    become_helper(&line);
+    let mut life = 0;
+    // Until the tracker has gone.
+    while let Ok(next) = line.wait(life) {
+        if next.number == LEAVE_STDOUT {
+            let _ = line.receive(life, None);
+            replace_by_null(libc::STDOUT_FILENO);
+            continue;
         }
+        // SAFETY: this process has one thread.
+        let pid = match unsafe { libc::fork() } {
+            0 => {
+                end_with(own_pid);
+                serve(&line, life, answer)
+            }
+            pid => pid,
+        };
+        let how = if pid < 0 { format!("could not be made: {}", io::Error::last_os_error()) } else { end_of(pid) };
+        if line.send(life, DIED, how.as_bytes()).is_err() {
+            break;
+        }
+        life += 1;
+    }
+    exit(0)
+}
+
+/// Waits for a life, and says how it ended. Orphans of the plugin that end meanwhile are reaped as well.
+fn end_of(pid: i32) -> String {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` is valid to write to.
+        let ended = unsafe { libc::waitpid(-1, &mut status, 0) };
+        if ended == pid {
+            break;
+        }
+        if ended < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return "was lost".into();
+        }
+    }
+    match libc::WIFSIGNALED(status) {
+        true => format!("was ended by signal {}", libc::WTERMSIG(status)),
+        false => format!("ended with exit code {}", libc::WEXITSTATUS(status)),
     }
 }
 
-/// Waits for the next request, and leaves it there. False when there will be none.
-fn is_asked(stream: &UnixStream) -> bool {
-    use std::os::fd::AsRawFd;
-    let mut byte = 0u8;
-    // SAFETY: `byte` is valid to write one byte to.
-    unsafe { libc::recv(stream.as_raw_fd(), (&raw mut byte).cast(), 1, libc::MSG_PEEK) == 1 }
-}
-
 /// One life of the plugin.
-fn serve(mut stream: UnixStream, mut answer: impl FnMut(&[u8]) -> Vec<u8>) -> ! {
-    while let Ok((number, request)) = receive(&mut stream) {
-        let answer = answer(&request);
-        if send(&mut stream, number, &answer).is_err() {
+fn serve(line: &Line, life: u32, mut answer: impl FnMut(&[u8]) -> Vec<u8>) -> ! {
+    while let Ok((header, request)) = line.receive(life, None) {
+        if header.number == END || line.send(life, header.number, &answer(&request)).is_err() {
             break;
         }
     }
     exit(0)
 }
 
-/// Nothing is left behind when the tracker is killed.
-fn end_with_parent() {
-    // SAFETY: it sets a number.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+/// What the fork has of the tracker, and the plugin must not: a place in the job's process group, signals that are blocked or
+/// ignored, orphans, and descriptors. A copy of the job's standard input, or of a pipe, would keep others waiting for it.
+fn become_helper(line: &Line) {
+    // SAFETY: system calls on numbers, and on a set of signals that `sigemptyset` has made.
+    unsafe {
+        // A signal that the terminal sends to the tracker's group is none of its business.
+        libc::setpgid(0, 0);
+        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        let mut none = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+    }
+    replace_by_null(libc::STDIN_FILENO);
+    let own: Vec<i32> = std::fs::read_dir("/proc/self/fd")
+        .map(|entries| entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+        .unwrap_or_default();
+    for descriptor in own.into_iter().filter(|number| *number > libc::STDERR_FILENO && *number != line.as_raw_fd()) {
+        // SAFETY: whoever has opened it does not run in this process.
+        unsafe { libc::close(descriptor) };
+    }
+}
+
+/// Reads from a descriptor find the end, and writes to it go nowhere.
+fn replace_by_null(descriptor: i32) {
+    let Ok(null) = File::options().read(true).write(true).open("/dev/null") else { return };
+    // SAFETY: nobody in this process owns a standard descriptor.
+    unsafe { libc::dup2(null.as_raw_fd(), descriptor) };
+}
+
+/// Nothing is left behind when the parent is killed.
+fn end_with(parent: u32) {
+    // SAFETY: they set and read a number.
+    let has_gone = unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        libc::getppid() as u32 != parent
+    };
+    // It ended before the signal was asked for.
+    if has_gone {
+        exit(0)
+    }
 }
 
 fn exit(code: i32) -> ! {
     // SAFETY: ends the process without what the tracker registered for its own end.
     unsafe { libc::_exit(code) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The far side played by hand: a life that dies inside an answer, and the one after it.
+    #[test]
+    fn a_life_that_dies_inside_an_answer_harms_no_other() {
+        let (line, far) = Line::pair().unwrap();
+        let mut asker = Asker { line, life: 0, number: DIED };
+        let limit = Some(Duration::from_secs(60));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (asked, _) = far.receive(0, limit).unwrap();
+                far.send_torn(0, asked.number);
+                far.send(0, DIED, b"was ended by signal 6").unwrap();
+                let (asked, text) = far.receive(1, limit).unwrap();
+                far.send(1, asked.number, &text).unwrap();
+            });
+            let died = asker.ask(b"first", limit).unwrap_err();
+            assert_eq!(died.to_string(), "its process was ended by signal 6");
+            assert_eq!(asker.ask(b"second", limit).unwrap(), b"second");
+        });
+    }
 }

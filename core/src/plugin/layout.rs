@@ -54,3 +54,39 @@ layouts! {
         source_count 72, sinks 80, sink_count 88,
     }
 }
+
+/// The least that a plugin's structs can take.
+pub(super) struct Sizes {
+    pub(super) plugin: usize,
+    pub(super) source: usize,
+    pub(super) sink: usize,
+}
+
+/// As they were in version 1.0, whatever has been added since.
+#[cfg(target_pointer_width = "64")]
+pub(super) const SIZES_1_0: Sizes = Sizes { plugin: 96, source: 112, sink: 120 };
+
+/// The same for other machines, whose alignment differs: up to the end of the last field of 1.0, a pointer.
+#[cfg(not(target_pointer_width = "64"))]
+pub(super) const SIZES_1_0: Sizes = Sizes {
+    plugin: offset_of!(PluginTable, sink_count) + size_of::<usize>(),
+    source: offset_of!(SourceTable, close) + size_of::<usize>(),
+    sink: offset_of!(SinkTable, close) + size_of::<usize>(),
+};
+
+#[cfg(all(test, target_pointer_width = "64"))]
+mod tests {
+    use super::*;
+
+    /// The header of that version, compiled by another program, is in the tests of the whole binary.
+    #[test]
+    fn the_sizes_of_1_0_end_with_its_last_fields() {
+        let ends = |name: &str, field: &str| {
+            let layout = LAYOUTS.iter().find(|layout| layout.name == name).unwrap();
+            layout.fields.iter().find(|(other, _)| *other == field).unwrap().1 + size_of::<usize>()
+        };
+        let Sizes { plugin, source, sink } = SIZES_1_0;
+        assert_eq!(plugin, ends("rt_plugin", "sink_count"));
+        assert_eq!((source, sink), (ends("rt_source", "close"), ends("rt_sink", "close")));
+    }
+}

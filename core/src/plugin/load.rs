@@ -11,6 +11,7 @@ use super::abi::{
     Entry, PluginTable, RT_ABI_MAJOR, RT_ABI_MINOR, RT_SOURCE_ON_BY_DEFAULT, SinkTable, SourceTable, Text,
 };
 use super::isolated;
+use super::layout::SIZES_1_0;
 use super::sections::PluginSection;
 use super::types::{About, AboutSink, AboutSource, Place, SinkType, SourceType};
 
@@ -111,7 +112,7 @@ pub(super) unsafe fn inspect(entry: Entry) -> anyhow::Result<Loaded> {
     let table = unsafe { entry(u32::from(RT_ABI_MAJOR) << 16 | u32::from(RT_ABI_MINOR)) };
     ensure!(!table.is_null(), "does not work with version {RT_ABI_MAJOR}.{RT_ABI_MINOR} of the plugin interface");
     // SAFETY: the contract: a table that stays, of the size that it begins with.
-    let table = unsafe { read::<PluginTable>(table, MINIMAL.plugin, "its description") }?;
+    let table = unsafe { read::<PluginTable>(table, SIZES_1_0.plugin, "its description") }?;
     ensure!(
         table.abi_major == RT_ABI_MAJOR,
         "was built for version {}.{} of the plugin interface, and this is {RT_ABI_MAJOR}.{RT_ABI_MINOR}",
@@ -126,8 +127,8 @@ pub(super) unsafe fn inspect(entry: Entry) -> anyhow::Result<Loaded> {
     // SAFETY: the contract: lists of pointers to tables that stay.
     let (sources, sinks) = unsafe {
         (
-            tables(table.sources, table.source_count, MINIMAL.source, "a source")?,
-            tables(table.sinks, table.sink_count, MINIMAL.sink, "a sink")?,
+            tables(table.sources, table.source_count, SIZES_1_0.source, "a source")?,
+            tables(table.sinks, table.sink_count, SIZES_1_0.sink, "a sink")?,
         )
     };
     let about_source = |(table, _): &(SourceTable, _)| about_source(table);
@@ -160,19 +161,6 @@ fn reason(error: &libloading::Error, path: &Path) -> anyhow::Error {
     let text = text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text).to_owned();
     anyhow::anyhow!("cannot be loaded: {text}")
 }
-
-/// The sizes of the structs in version 1.0.
-struct Minimal {
-    plugin: usize,
-    source: usize,
-    sink: usize,
-}
-
-const MINIMAL: Minimal = Minimal {
-    plugin: size_of::<PluginTable>(),
-    source: size_of::<SourceTable>() - size_of::<usize>(),
-    sink: size_of::<SinkTable>() - size_of::<usize>(),
-};
 
 /// Structs of which all zeros is a value, so that what an older version does not have is null.
 trait Table: Copy {}

@@ -10,6 +10,7 @@ mod host;
 mod isolated;
 mod keeper;
 pub mod layout;
+mod line;
 mod load;
 mod messages;
 mod run;

@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -13,6 +14,7 @@ use super::abi::{Reply, SinkTable, Text};
 use super::answer::Answer;
 use super::host::HostContext;
 use super::isolated::{self, RemoteSink};
+use super::keeper::Keeper;
 use super::types::{Place, SinkType};
 use crate::job::{Outcome, Run};
 use crate::sample::Sample;
@@ -22,6 +24,8 @@ use crate::sink::{Sink, SinkConfig, SinkContext};
 pub(crate) struct PluginSinkConfig {
     sink: &'static SinkType,
     config: String,
+    /// Where it runs, unless in this process.
+    keeper: Option<Arc<Keeper>>,
 }
 
 impl SinkType {
@@ -33,14 +37,14 @@ impl SinkType {
                 Some(check) => {
                     let config = Text::new(&config);
                     // SAFETY: the contract, with the plugin's own table, and a text that lives during the call.
-                    Answer::default().of(|reply| unsafe { check(*original, config, reply) }).map(drop)
+                    Answer::default().of(|reply| unsafe { check(*original, config, reply) }).map(|_| None)
                 }
-                None => Ok(()),
+                None => Ok(None),
             },
-            Place::Apart(keeper) => isolated::check_sink(keeper, self, &config),
+            Place::Apart => isolated::configured_sink(self, &config).map(Some),
         };
-        checked.map_err(|error| serde_json::Error::custom(format!("{error:#}")))?;
-        Ok(Box::new(PluginSinkConfig { sink: self, config }))
+        let keeper = checked.map_err(|error| serde_json::Error::custom(format!("{error:#}")))?.map(Arc::new);
+        Ok(Box::new(PluginSinkConfig { sink: self, config, keeper }))
     }
 }
 
@@ -55,13 +59,13 @@ impl SinkConfig for PluginSinkConfig {
     fn build(&self, context: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
         let wraps_command = context.wraps_command;
         let config = self.config.clone();
-        let texts: Box<dyn TakesTexts> = match &self.sink.place {
-            Place::Here { table, original } => {
+        let texts: Box<dyn TakesTexts> = match (&self.sink.place, &self.keeper) {
+            (Place::Here { table, original }, _) => {
                 Box::new(LocalSink::new(self.sink, table, *original, config, wraps_command))
             }
-            Place::Apart(keeper) => {
-                let keeper = keeper.get().context("its process was never started")?;
-                Box::new(RemoteSink::new(self.sink, keeper, config, wraps_command))
+            (Place::Apart, keeper) => {
+                let keeper = keeper.clone().context("its process was never started")?;
+                Box::new(RemoteSink::new(self.sink, keeper, config, wraps_command)?)
             }
         };
         Ok(Box::new(PluginSink { sink: self.sink, texts, line: Vec::new() }))
@@ -130,7 +134,7 @@ struct Open {
     close: Option<unsafe extern "C" fn(*mut c_void)>,
     answer: Answer,
     // The plugin may use it until it is closed.
-    _host: Box<HostContext>,
+    _host: HostContext,
 }
 
 // SAFETY: the contract: a state may be used by different threads, one at a time.

@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, ensure};
@@ -13,6 +14,7 @@ use super::abi::{RT_TICK_LAST, RT_TICK_SPAWNED, SourceTable, Text, TickTable};
 use super::answer::Answer;
 use super::host::HostContext;
 use super::isolated::{self, RemoteSource};
+use super::keeper::Keeper;
 use super::sections;
 use super::types::{Place, SourceType};
 use crate::sample::Sections;
@@ -22,6 +24,8 @@ use crate::source::{Host, Schedule, Source, SourceConfig, Tick};
 pub(crate) struct PluginSourceConfig {
     source: &'static SourceType,
     config: String,
+    /// Where it runs, unless in this process.
+    keeper: Option<Arc<Keeper>>,
 }
 
 impl SourceType {
@@ -33,14 +37,14 @@ impl SourceType {
                 Some(check) => {
                     let config = Text::new(&config);
                     // SAFETY: the contract, with the plugin's own table, and a text that lives during the call.
-                    Answer::default().of(|reply| unsafe { check(*original, config, reply) }).map(drop)
+                    Answer::default().of(|reply| unsafe { check(*original, config, reply) }).map(|_| None)
                 }
-                None => Ok(()),
+                None => Ok(None),
             },
-            Place::Apart(keeper) => isolated::check_source(keeper, self, &config),
+            Place::Apart => isolated::configured_source(self, &config).map(Some),
         };
-        checked.map_err(|error| serde_json::Error::custom(format!("{error:#}")))?;
-        Ok(Box::new(PluginSourceConfig { source: self, config }))
+        let keeper = checked.map_err(|error| serde_json::Error::custom(format!("{error:#}")))?.map(Arc::new);
+        Ok(Box::new(PluginSourceConfig { source: self, config, keeper }))
     }
 }
 
@@ -53,14 +57,14 @@ impl fmt::Debug for PluginSourceConfig {
 impl SourceConfig for PluginSourceConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         let source = self.source;
-        match &source.place {
-            Place::Here { table, original } => {
+        match (&source.place, &self.keeper) {
+            (Place::Here { table, original }, _) => {
                 let opened = LocalSource::open(source, table, *original, &self.config, &host.procfs, &host.sysfs);
                 let opened = opened.with_context(|| source.file.display().to_string())?;
                 Ok(opened.map(|opened| Box::new(opened) as Box<dyn Source>))
             }
-            Place::Apart(keeper) => {
-                let Some(keeper) = keeper.get() else { return Ok(None) };
+            (Place::Apart, keeper) => {
+                let keeper = keeper.clone().context("its process was never started")?;
                 Ok(Some(Box::new(RemoteSource::new(source, keeper, self.config.clone(), host))))
             }
         }
@@ -82,7 +86,7 @@ pub(super) struct LocalSource {
     answer: Answer,
     pids: Vec<i32>,
     // The plugin may use it until it is closed.
-    _host: Box<HostContext>,
+    _host: HostContext,
 }
 
 // SAFETY: the contract: a state may be used by different threads, one at a time.

@@ -47,7 +47,10 @@ impl SourceConfig for FansConfig {
         match self.does.as_str() {
             "missing" => Ok(None),
             "stuck" => anyhow::bail!("the fans are stuck"),
-            does => Ok(Some(Box::new(FanSource { breaks: does == "break" }))),
+            does => {
+                log::warn!("the fans {does}");
+                Ok(Some(Box::new(FanSource { breaks: does == "break" })))
+            }
         }
     }
 }
@@ -63,6 +66,7 @@ impl Source for FanSource {
         if self.breaks {
             std::panic::panic_any("broken");
         }
+        log::info!("tick {}", tick.number);
         let fans: &mut Fans = out.section();
         fans.rpm = tick.elapsed.as_secs_f64() * 1000.0 + tick.interval.as_secs_f64();
         fans.pids = tick.tracked.as_ref().map(Tracked::pids).unwrap_or_default();
@@ -78,6 +82,7 @@ struct CallsConfig {}
 #[typetag::deserialize(name = "test-calls")]
 impl SinkConfig for CallsConfig {
     fn build(&self, context: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
+        log::warn!("a sink is opened");
         say(format!("open {}", context.wraps_command));
         Ok(Box::new(CallSink))
     }
@@ -98,6 +103,7 @@ impl Sink for CallSink {
     }
 
     fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
+        log::warn!("a sample");
         #[derive(Deserialize)]
         struct Rpm {
             rpm: f64,
@@ -121,7 +127,8 @@ fn plugin() -> &'static Plugin {
 fn tick(number: u64) -> Tick {
     let members: Arc<Members> = Arc::default();
     members.set([7, 8].into_iter());
-    let tracked = Tracked { pid: 7, spawned: true, reaped: Reaped::default(), cgroup: None, members };
+    let tracked =
+        Tracked { pid: 7, spawned: true, adopts_orphans: false, reaped: Reaped::default(), cgroup: None, members };
     let (elapsed, interval) = (Duration::from_secs(number), Duration::from_millis(500));
     Tick { number, at: Instant::now(), elapsed, interval, last: false, tracked: Some(tracked) }
 }

@@ -1,7 +1,6 @@
 //! What a plugin says of its sources and sinks.
 
 use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde::de::Error;
@@ -9,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::abi::{SinkTable, SourceTable};
-use super::keeper::Keeper;
 use super::sections::PluginSection;
 use crate::source::Cadence;
 
@@ -58,8 +56,8 @@ pub(crate) struct SinkType {
 pub(super) enum Place<T> {
     /// In this process. The table as this version of the contract knows it, and where the plugin has it.
     Here { table: T, original: *const T },
-    /// In a process of its own, which is there from the first use on.
-    Apart(OnceLock<Keeper>),
+    /// Each configured component in a process of its own.
+    Apart,
 }
 
 // SAFETY: the table and what it points to are never written to, and stay until the process ends.

@@ -200,11 +200,11 @@ mod tests {
                 tracked: None,
             };
             self.number += 1;
-            self.feed.ask(&tick);
+            self.feed.ask(&tick, tick.at);
             if quick {
                 self.may_answer.send(())?;
             }
-            let meter = self.feed.read(&tick);
+            let meter = self.feed.read(&tick, tick.at);
             Ok(meter.and_then(|sections| sections.get::<Meter>().map(|meter| (meter.tick, meter.energy))))
         }
 

@@ -12,7 +12,8 @@ use crate::source::{Cadence, Host, Schedule, Source, SourceConfig, Tick};
 pub(crate) struct Feed {
     cadence: Cadence,
     place: Place,
-    last_read: Option<Instant>,
+    /// When the tick of its last reading was due, which is exact where the tick itself came a little early or late.
+    last_due: Option<Instant>,
     last: Last,
     done: bool,
 }
@@ -50,31 +51,31 @@ impl Feed {
         } else {
             Place::Here(Box::new(reader))
         };
-        Self { cadence, place, last_read: None, last: Last::default(), done: false }
+        Self { cadence, place, last_due: None, last: Last::default(), done: false }
     }
 
-    /// Asks a source that blocks, so that it works while the others are read.
-    pub(crate) fn ask(&mut self, tick: &Tick) {
-        let is_due = self.is_due(tick);
+    /// Asks a source that blocks, so that it works while the others are read. The tick was `due` then.
+    pub(crate) fn ask(&mut self, tick: &Tick, due: Instant) {
+        let is_due = self.is_due(tick, due);
         if let Place::Apart(apart) = &mut self.place
             && apart.ask(tick, is_due)
         {
-            self.last_read = Some(tick.at);
+            self.last_due = Some(due);
         }
     }
 
     /// What belongs into the sample of this tick. Waits for a source that blocks only as long as nobody is kept.
-    pub(crate) fn read(&mut self, tick: &Tick) -> Option<Arc<Sections>> {
+    pub(crate) fn read(&mut self, tick: &Tick, due: Instant) -> Option<Arc<Sections>> {
         if self.done {
             return None;
         }
-        let is_due = self.is_due(tick);
+        let is_due = self.is_due(tick, due);
         let reading = match &mut self.place {
             Place::Nowhere => Some(Reading::Absent),
             Place::Apart(apart) => apart.read(tick),
             Place::Here(_) if !is_due => None,
             Place::Here(reader) => {
-                self.last_read = Some(tick.at);
+                self.last_due = Some(due);
                 Some(reader.read(tick.clone()))
             }
         };
@@ -85,7 +86,7 @@ impl Feed {
         };
         match (self.cadence, &reading) {
             (_, Some(Reading::Absent)) => self.done = true,
-            (Cadence::Once, Some(Reading::Failed)) => self.last_read = None,
+            (Cadence::Once, Some(Reading::Failed)) => self.last_due = None,
             // The baseline is thrown away, so a source that is read once stays for the first sample.
             (Cadence::Once, _) => self.done = sections.is_some() && tick.number > 0,
             _ => (),
@@ -97,11 +98,13 @@ impl Feed {
         sections
     }
 
-    fn is_due(&self, tick: &Tick) -> bool {
-        self.last_read.is_none_or(|last| match self.cadence {
+    fn is_due(&self, tick: &Tick, due: Instant) -> bool {
+        // An interval such as a third of a second is cut to whole nanoseconds.
+        let rounding = tick.interval / 1000;
+        self.last_due.is_none_or(|last| match self.cadence {
             Cadence::EveryTick => true,
             Cadence::Once => false,
-            Cadence::Every(every) => tick.at.saturating_duration_since(last) >= every,
+            Cadence::Every(every) => due.saturating_duration_since(last) + rounding >= every,
         })
     }
 }
@@ -139,6 +142,7 @@ pub(super) struct Reader {
     /// It was looked for and is not here. A tick can ask once more before it has heard so.
     absent: bool,
     pool: Pool<Sections>,
+    /// When it last succeeded. Whoever fails leaves its counters as they were.
     last_read: Option<Instant>,
 }
 
@@ -170,9 +174,115 @@ impl Reader {
                 sections.clear();
                 source.collect(&tick, sections)
             });
+            result?;
             *last_read = Some(tick.at);
-            result.map(|()| Reading::Read(sections))
+            Ok(Reading::Read(sections))
         });
         reading.unwrap_or(Reading::Failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemars::JsonSchema;
+    use serde::Serialize;
+
+    use super::super::built::Built;
+    use super::*;
+    use crate::clock::Clock;
+    use crate::sample::Section;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+    struct Read {
+        number: u64,
+        elapsed: Duration,
+    }
+
+    impl Section for Read {
+        const NAME: &'static str = "read";
+    }
+
+    /// Fails at these ticks.
+    struct Fails(Vec<u64>);
+
+    impl Source for Fails {
+        fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+            anyhow::ensure!(!self.0.contains(&tick.number), "not now");
+            *out.section() = Read { number: tick.number, elapsed: tick.elapsed };
+            Ok(())
+        }
+    }
+
+    fn feed(fails: &[u64], cadence: Cadence, interval: Duration) -> Feed {
+        let schedule = Schedule { cadence, blocking: false };
+        let source = Box::new(Built::new(Fails(fails.to_vec()), schedule));
+        Feed::new("test", source, &Host::default(), interval)
+    }
+
+    fn tick(number: u64, at: Instant, interval: Duration) -> Tick {
+        Tick { number, at, elapsed: Duration::ZERO, interval, last: false, tracked: None }
+    }
+
+    /// The numbers of the ticks at which it is read, when each comes as late as `late` says.
+    fn read_at(every: Duration, interval: Duration, late: impl Fn(u64) -> Duration) -> Vec<u64> {
+        let mut feed = feed(&[], Cadence::Every(every), interval);
+        let start = Instant::now();
+        let mut clock = Clock::new(start, interval);
+        let first = feed.read(&tick(0, start, interval), start);
+        assert!(first.is_some());
+        let read = |number: u64| {
+            let at = start + interval * number as u32 + late(number);
+            let due = clock.advance(at);
+            feed.read(&tick(number, at, interval), due)?.get::<Read>().map(|read| read.number)
+        };
+        let mut read: Vec<u64> = (1..=60).filter_map(read).filter(|number| *number > 0).collect();
+        read.dedup();
+        read
+    }
+
+    #[test]
+    fn it_is_read_at_every_multiple_whenever_the_tick_came() {
+        // What a timer does: never early, and a little late, now more and now less.
+        let jitter = |number: u64| Duration::from_micros(number * 7919 % 700);
+        let multiples = |of: u64| (1..=60 / of).map(|number| number * of).collect::<Vec<u64>>();
+        assert_eq!(read_at(100 * MS, 100 * MS, jitter), multiples(1));
+        assert_eq!(read_at(200 * MS, 100 * MS, jitter), multiples(2));
+        assert_eq!(read_at(1000 * MS, 100 * MS, jitter), multiples(10));
+        assert_eq!(read_at(Duration::from_secs(1), Duration::from_secs(1) / 3, jitter), multiples(3));
+        // Never sooner than it may be.
+        assert_eq!(read_at(250 * MS, 100 * MS, jitter), multiples(3));
+        // A machine that stands still for the better part of an interval.
+        assert_eq!(read_at(200 * MS, 100 * MS, |number| 60 * MS * u32::from(number % 4 == 2)), multiples(2));
+    }
+
+    #[test]
+    fn what_is_read_after_a_failure_covers_the_time_since_the_success_before() {
+        let interval = 1000 * MS;
+        let mut feed = feed(&[2], Cadence::EveryTick, interval);
+        let start = Instant::now();
+        let mut elapsed = |number: u64, at: Duration| {
+            let at = start + at;
+            let sections = feed.read(&tick(number, at, interval), at)?;
+            sections.get::<Read>().map(|read| read.elapsed)
+        };
+        assert_eq!(elapsed(0, Duration::ZERO), Some(Duration::ZERO));
+        assert_eq!(elapsed(1, interval), Some(interval));
+        assert_eq!(elapsed(2, interval * 2), None, "it fails");
+        assert_eq!(elapsed(3, interval * 2 + 500 * MS), None, "it is paused");
+        assert_eq!(elapsed(4, interval * 4), Some(interval * 3));
+        assert_eq!(elapsed(5, interval * 5), Some(interval));
+    }
+
+    #[test]
+    fn one_that_fails_from_the_start_is_told_that_no_time_has_passed() {
+        let interval = 1000 * MS;
+        let mut feed = feed(&[0], Cadence::EveryTick, interval);
+        let start = Instant::now();
+        assert!(feed.read(&tick(0, start, interval), start).is_none());
+        let at = start + interval * 2;
+        let first = feed.read(&tick(2, at, interval), at);
+        assert_eq!(first.and_then(|read| read.get::<Read>().map(|read| read.elapsed)), Some(Duration::ZERO));
     }
 }

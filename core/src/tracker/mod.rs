@@ -8,7 +8,7 @@ mod outlet;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -24,17 +24,18 @@ use crate::source::{Host, Schedule, Source, SourceConfig, Tick};
 use crate::tracked::{JobCgroup, Ledger, Members, Tracked};
 use built::Built;
 use feed::Feed;
-use outlet::Outlet;
+use outlet::{Named, Outlet, Outlets, lock};
 
 /// A run to be sampled, put together from sources and sinks.
 pub struct Tracker {
     run: Run,
     host: Host,
     sources: Vec<(String, Box<dyn SourceConfig>)>,
-    sinks: Vec<(String, Box<dyn Sink>, Duration)>,
+    sinks: Vec<Named>,
     when_closed: Option<WhenClosed>,
     ledger: Ledger,
     cgroup: Option<Arc<JobCgroup>>,
+    adopts_orphans: bool,
 }
 
 type WhenClosed = Arc<dyn Fn() + Send + Sync>;
@@ -51,12 +52,14 @@ impl Tracker {
             when_closed: None,
             ledger: Ledger::default(),
             cgroup: None,
+            adopts_orphans: false,
         }
     }
 
     /// Reads another procfs and sysfs than this machine's own.
     pub fn host(mut self, host: Host) -> Self {
-        self.host = host;
+        // Its shared readers are those of one run.
+        self.host = Host::new(host.procfs, host.sysfs);
         self
     }
 
@@ -98,6 +101,13 @@ impl Tracker {
         self.ledger.clone()
     }
 
+    /// Orphans of the command become children of this program's main thread (`PR_SET_CHILD_SUBREAPER`, or process 1), so
+    /// that thread's new children belong to the run. To be said of one tracker in a program at most: without it, only
+    /// descendants of the command are counted.
+    pub fn set_adopts_orphans(&mut self) {
+        self.adopts_orphans = true;
+    }
+
     /// The command was started in a cgroup that holds nothing else.
     pub fn set_cgroup(&mut self, cgroup: JobCgroup) {
         self.cgroup = Some(Arc::new(cgroup));
@@ -122,7 +132,7 @@ impl Tracker {
             }
         });
         let (orders, inbox) = mpsc::channel();
-        let outlets = Arc::new(Mutex::new(Vec::new()));
+        let outlets = Arc::new(Mutex::new(Outlets::new(self.sinks, &run, one_closed)));
         let mut sampler = Sampler {
             feeds: Vec::new(),
             defaults: default_sections(),
@@ -131,6 +141,7 @@ impl Tracker {
             run: Arc::clone(&run),
             ledger: self.ledger,
             cgroup: self.cgroup,
+            adopts_orphans: self.adopts_orphans,
             members: Arc::default(),
             previous: Instant::now(),
             number: 0,
@@ -144,10 +155,7 @@ impl Tracker {
                 sampler.steps.fetch_add(1, Ordering::Relaxed);
             }
             sampler.baseline(start);
-            let sinks = self.sinks.into_iter();
-            let built = sinks.map(|(name, sink, patience)| Outlet::new(&name, sink, patience, &run, &one_closed));
-            // Held while the sinks are set up, so that `finish` finds all of them or waits.
-            sampler.outlets.lock().unwrap_or_else(PoisonError::into_inner).extend(built);
+            lock(&sampler.outlets).open();
             sampler.work(start, &inbox);
         })?;
         Ok(Running { orders, outlets, steps })
@@ -176,11 +184,12 @@ fn facts_of(run: &Run) -> Option<Arc<Sections>> {
 struct Sampler {
     feeds: Vec<Feed>,
     defaults: Vec<(&'static str, Arc<Sections>)>,
-    outlets: Arc<Mutex<Vec<Outlet>>>,
+    outlets: Arc<Mutex<Outlets>>,
     pool: Pool<Sample>,
     run: Arc<Run>,
     ledger: Ledger,
     cgroup: Option<Arc<JobCgroup>>,
+    adopts_orphans: bool,
     members: Arc<Members>,
     previous: Instant,
     number: u64,
@@ -200,11 +209,12 @@ impl Sampler {
             match inbox.recv_timeout(clock.until_next(Instant::now())) {
                 Err(RecvTimeoutError::Timeout) => {
                     let now = Instant::now();
-                    self.sample(now, false);
-                    clock.advance(now);
+                    let due = clock.advance(now);
+                    self.sample(now, due, false);
                 }
                 Ok(Order::LastSample(done)) => {
-                    self.sample(Instant::now(), true);
+                    let now = Instant::now();
+                    self.sample(now, now, true);
                     // Nobody waits any more when the limit has passed.
                     let _ = done.send(());
                     return;
@@ -218,7 +228,8 @@ impl Sampler {
         let spawned = !self.run.command.is_empty();
         let tracked = self.run.pid.map(|pid| {
             let cgroup = self.cgroup.as_ref().map(Arc::clone);
-            Tracked { pid, spawned, reaped: self.ledger.reaped(), cgroup, members: Arc::clone(&self.members) }
+            let (adopts_orphans, members) = (self.adopts_orphans, Arc::clone(&self.members));
+            Tracked { pid, spawned, adopts_orphans, reaped: self.ledger.reaped(), cgroup, members }
         });
         Tick { number: self.number, at, elapsed: Duration::ZERO, interval: self.run.interval, last, tracked }
     }
@@ -226,14 +237,15 @@ impl Sampler {
     fn baseline(&mut self, at: Instant) {
         let tick = self.tick(at, false);
         self.previous = at;
-        self.feeds.iter_mut().for_each(|feed| feed.ask(&tick));
+        self.feeds.iter_mut().for_each(|feed| feed.ask(&tick, at));
         for feed in &mut self.feeds {
-            feed.read(&tick);
+            feed.read(&tick, at);
             self.steps.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn sample(&mut self, at: Instant, last: bool) {
+    /// Takes a sample that was `due` then.
+    fn sample(&mut self, at: Instant, due: Instant, last: bool) {
         let timestamp = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.number += 1;
         let facts = if self.number == 1 { facts_of(&self.run) } else { None };
@@ -246,9 +258,9 @@ impl Sampler {
             sample.elapsed = elapsed;
             sample.parts.clear();
             sample.parts.extend(facts);
-            feeds.iter_mut().for_each(|feed| feed.ask(&tick));
+            feeds.iter_mut().for_each(|feed| feed.ask(&tick, due));
             for feed in feeds {
-                sample.parts.extend(feed.read(&tick));
+                sample.parts.extend(feed.read(&tick, due));
                 steps.fetch_add(1, Ordering::Relaxed);
             }
             for (name, sections) in defaults {
@@ -258,15 +270,14 @@ impl Sampler {
             }
         });
         self.previous = at;
-        let mut outlets = self.outlets.lock().unwrap_or_else(PoisonError::into_inner);
-        outlets.iter_mut().for_each(|outlet| outlet.write(&sample));
+        lock(&self.outlets).open().iter_mut().for_each(|outlet| outlet.write(&sample));
     }
 }
 
 /// A tracker at work. Dropping it stops the sampling; [`finish`](Running::finish) also closes the sinks in order.
 pub struct Running {
     orders: mpsc::Sender<Order>,
-    outlets: Arc<Mutex<Vec<Outlet>>>,
+    outlets: Arc<Mutex<Outlets>>,
     steps: Arc<AtomicUsize>,
 }
 
@@ -296,15 +307,71 @@ impl Running {
         let deadline = Instant::now() + outlet::PATIENCE;
         loop {
             match self.outlets.try_lock() {
-                Ok(mut outlets) => {
-                    outlets.iter_mut().for_each(|outlet| outlet.close(outcome));
-                    return outlets.iter_mut().for_each(Outlet::wait);
-                }
-                Err(TryLockError::Poisoned(_)) => return,
+                Ok(mut outlets) => return close(outlets.open(), outcome),
+                Err(TryLockError::Poisoned(poisoned)) => return close(poisoned.into_inner().open(), outcome),
                 // A sink without a thread of its own hangs in a write.
                 Err(TryLockError::WouldBlock) if Instant::now() > deadline => return,
                 Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(1)),
             }
         }
+    }
+}
+
+fn close(outlets: &mut [Outlet], outcome: Outcome) {
+    outlets.iter_mut().for_each(|outlet| outlet.close(outcome));
+    outlets.iter_mut().for_each(Outlet::wait);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::PoisonError;
+
+    use super::*;
+
+    /// Hangs until it may go on.
+    struct Hangs(mpsc::Receiver<()>);
+
+    impl Source for Hangs {
+        fn collect(&mut self, _: &Tick, _: &mut Sections) -> anyhow::Result<()> {
+            Ok(self.0.recv()?)
+        }
+    }
+
+    struct Calls(Arc<Mutex<Vec<String>>>);
+
+    impl Calls {
+        fn say(&self, call: String) -> anyhow::Result<()> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(call);
+            Ok(())
+        }
+    }
+
+    impl Sink for Calls {
+        fn start(&mut self, run: &Run) -> anyhow::Result<()> {
+            self.say(format!("start {:?}", run.pid))
+        }
+
+        fn write(&mut self, _: &Sample) -> anyhow::Result<()> {
+            self.say("write".into())
+        }
+
+        fn finish(&mut self, outcome: &Outcome) -> anyhow::Result<()> {
+            self.say(format!("finish {:?}", outcome.exit_code))
+        }
+    }
+
+    #[test]
+    fn a_run_that_ends_before_its_first_reading_closes_its_sinks() -> anyhow::Result<()> {
+        let (go_on, gate) = mpsc::channel();
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let run = Run { pid: Some(7), ..Run::default() };
+        let tracker = Tracker::new(run).own_source("hangs", Hangs(gate), Schedule::default());
+        let running = tracker.sink("calls", Calls(Arc::clone(&calls))).start()?;
+        assert!(!running.take_last_sample(Duration::from_millis(50)), "it hangs");
+        running.finish(Outcome { exit_code: Some(3), signal: None });
+        let called = || calls.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        assert_eq!(called(), ["start Some(7)", "finish Some(3)"]);
+        drop(go_on);
+        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,36 @@ const QUEUE: usize = 512;
 /// How long the end of a run waits for a sink that makes no progress, unless the sink asks for more.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
+/// A sink that is not at work yet: its name, and how long it is waited for.
+pub(super) type Named = (String, Box<dyn Sink>, Duration);
+
+/// The sinks of a run. They are set up once the baseline was read, or when the run ends before that.
+pub(super) struct Outlets {
+    waiting: Vec<Named>,
+    open: Vec<Outlet>,
+    run: Arc<Run>,
+    one_closed: WhenClosed,
+}
+
+impl Outlets {
+    pub(super) fn new(sinks: Vec<Named>, run: &Arc<Run>, one_closed: WhenClosed) -> Self {
+        Self { waiting: sinks, open: Vec::new(), run: Arc::clone(run), one_closed }
+    }
+
+    /// All of them at work.
+    pub(super) fn open(&mut self) -> &mut [Outlet] {
+        let Self { waiting, open, run, one_closed } = self;
+        open.extend(
+            waiting.drain(..).map(|(name, sink, patience)| Outlet::new(&name, sink, patience, run, one_closed)),
+        );
+        open
+    }
+}
+
+pub(super) fn lock(outlets: &Mutex<Outlets>) -> MutexGuard<'_, Outlets> {
+    outlets.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 pub(crate) struct Outlet {
     component: String,
     patience: Duration,
@@ -32,6 +62,8 @@ enum Way {
     Queue { samples: Option<SyncSender<Arc<Sample>>>, shared: Arc<Shared>, done: Receiver<()> },
     /// The system gave no thread: the sink is called by the sampler.
     Direct(Writer),
+    /// It had no thread, and has finished.
+    Closed,
 }
 
 #[derive(Default)]
@@ -92,14 +124,18 @@ impl Outlet {
                     self.lost += 1;
                 }
             }
-            Way::Queue { samples: None, .. } => (),
+            Way::Queue { samples: None, .. } | Way::Closed => (),
         }
     }
 
     /// Tells the sink that nothing follows.
     pub(crate) fn close(&mut self, outcome: Outcome) {
         match &mut self.way {
-            Way::Direct(writer) => writer.finish(outcome),
+            Way::Direct(writer) => {
+                writer.finish(outcome);
+                self.way = Way::Closed;
+            }
+            Way::Closed => (),
             Way::Queue { samples, shared, .. } => {
                 let _ = shared.outcome.set(outcome);
                 *samples = None;

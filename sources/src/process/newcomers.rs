@@ -36,6 +36,11 @@ impl Newcomers {
         })
     }
 
+    /// Fails when the processes cannot be listed at this tick, which `read` then does not.
+    pub(super) fn list(&mut self, tick: &Tick) -> anyhow::Result<()> {
+        lock(&self.pids).list(tick.at).map(drop)
+    }
+
     /// Reads `stat` of each process that is neither `is_member` nor known to be foreign. The caller takes out those
     /// that it accepts and calls [`settle`](Self::settle).
     pub(super) fn read(

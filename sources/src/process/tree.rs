@@ -13,6 +13,7 @@ use super::member::{Identity, Member};
 use super::newcomers::Newcomers;
 use super::stat::Stat;
 use super::status::{Budget, Status, Switches};
+use crate::scan::{number, words};
 
 pub(super) struct Tree {
     own_pid: i32,
@@ -99,6 +100,8 @@ impl Tree {
 
     /// Brings the tree up to date.
     pub(super) fn walk(&mut self, tracked: &Tracked, tick: &Tick) -> anyhow::Result<()> {
+        // Before anything changes: who is found gone has to be accounted for.
+        self.newcomers.list(tick)?;
         self.root_has_ended |= tracked.reaped.root;
         if tick.number > 1 {
             // Those of the baseline belong to the first interval.
@@ -141,7 +144,7 @@ impl Tree {
             let parent = gone.last.stat.parent;
             gone.heir = if let Some(identity) = self.by_pid.get(&parent) {
                 Heir::Member(*identity)
-            } else if tracked.spawned && (parent == self.own_pid || gone.last.is_root) {
+            } else if tracked.spawned && gone.last.is_root || tracked.adopts_orphans && parent == self.own_pid {
                 Heir::Tracker
             } else {
                 let ancestor = before.iter().find(|other| other.last.stat.pid == parent);
@@ -159,10 +162,14 @@ impl Tree {
             *root = unknown.iter().find(|stat| stat.pid == tree_pid).map(Stat::identity);
         }
         let Some(root) = *root else { return Ok(()) };
+        // A child without an exit signal is a helper of the tracker's own.
+        let may_be_adopted = |stat: &Stat| {
+            stat.parent == own_pid && stat.exit_signal != 0 && stat.start_time >= root.1 && stat.pid != tree_pid
+        };
+        let candidates = unknown.iter().filter(|stat| tracked.adopts_orphans && may_be_adopted(stat));
+        let orphans = adopted(files, own_pid, candidates.map(|stat| stat.pid).collect());
         let belongs = |stat: &Stat, by_pid: &HashMap<i32, Identity>| {
-            // A child without an exit signal is a helper of the tracker's own.
-            let is_adopted =
-                tracked.spawned && stat.parent == own_pid && stat.exit_signal != 0 && stat.start_time >= root.1;
+            let is_adopted = orphans.contains(&stat.pid);
             let is_root = stat.identity() == root;
             if is_root || stat.pid == tree_pid {
                 is_root && !*root_has_ended
@@ -218,4 +225,25 @@ impl Tree {
             self.found.ignores_children |= status.ignores_children;
         }
     }
+}
+
+/// Which of these children of the tracker are orphans that it adopted: they come to its main thread. What its other threads
+/// have started, such as those of plugins and of GPU libraries, is their own. All of them, where the kernel does not tell
+/// (without `CONFIG_PROC_CHILDREN`).
+fn adopted(files: &mut Files, own_pid: i32, candidates: HashSet<i32>) -> HashSet<i32> {
+    let mut adopted = HashSet::new();
+    // The kernel can leave some out while others end.
+    for _ in 0..3 {
+        if adopted.len() == candidates.len() {
+            break;
+        }
+        match files.read(own_pid, &format!("task/{own_pid}/children"), &mut None, false) {
+            Ok(text) => {
+                let listed = words(text).filter_map(number).filter_map(|pid| i32::try_from(pid).ok());
+                adopted.extend(listed.filter(|pid| candidates.contains(pid)));
+            }
+            Err(_) => return candidates,
+        }
+    }
+    adopted
 }

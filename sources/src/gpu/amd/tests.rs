@@ -13,6 +13,7 @@ fn tick(number: u64, pid: Option<i32>) -> Tick {
     let tracked = pid.map(|pid| Tracked {
         pid,
         spawned: false,
+        adopts_orphans: false,
         reaped: Reaped::default(),
         cgroup: None,
         members: Members::default().into(),

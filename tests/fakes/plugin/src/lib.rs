@@ -113,6 +113,8 @@ pub unsafe extern "C" fn resource_tracker_plugin(_abi_version: u32) -> *const Pl
 struct State {
     behaviour: String,
     ticks: u64,
+    /// Processes that it has started.
+    helpers: Vec<String>,
 }
 
 fn member(config: Text, name: &str) -> String {
@@ -150,7 +152,7 @@ unsafe extern "C" fn open(
         _ => (),
     }
     // SAFETY: the place of this call.
-    unsafe { *state = Box::into_raw(Box::new(State { behaviour, ticks: 0 })).cast() };
+    unsafe { *state = Box::into_raw(Box::new(State { behaviour, ticks: 0, helpers: Vec::new() })).cast() };
     RT_OK
 }
 
@@ -177,15 +179,126 @@ unsafe extern "C" fn collect(state: *mut c_void, tick: *const TickTable, reply: 
         "silent-error" if begins => return -77,
         "hang" if begins => std::thread::sleep(std::time::Duration::from_secs(3600)),
         "abort" if begins => std::process::abort(),
+        "exit" if begins => std::process::exit(0),
+        "torn" if begins => return torn(put),
+        "scribble" if begins => scribble(),
+        "close" if begins => close_all(),
+        "print" => println!("this is not the plugin's to write to"),
+        "look" => {
+            put(look(tick).as_bytes());
+        }
+        "helper" | "daemon" | "daemon-abort" => {
+            put(helper(state).as_bytes());
+            if begins && state.behaviour == "daemon-abort" {
+                std::process::abort();
+            }
+        }
         // SAFETY: it is not.
         "null" if begins => unsafe { std::ptr::null_mut::<u8>().write_volatile(1) },
         _ => {
-            let (number, pids, interval) = (tick.number, tick.pid_count, tick.interval_ns / 1_000_000);
-            let text = format!("{{\"fake\":\n{{\"tick\":{number},\"pids\":{pids},\"interval_ms\":{interval}}}}}");
-            put(text.as_bytes());
+            put(usual(tick).as_bytes());
         }
     }
     RT_OK
+}
+
+fn usual(tick: &TickTable) -> String {
+    let (number, pids, interval) = (tick.number, tick.pid_count, tick.interval_ns / 1_000_000);
+    let (process, elapsed) = (std::process::id(), tick.elapsed_ns);
+    format!(
+        "{{\"fake\":\n{{\"tick\":{number},\"pids\":{pids},\"interval_ms\":{interval},\
+         \"process\":{process},\"elapsed_ns\":{elapsed}}}}}"
+    )
+}
+
+/// Descriptors of this process, with what they are.
+fn descriptors() -> Vec<(i32, String)> {
+    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let open = entries.filter_map(|entry| {
+        let link = std::fs::read_link(entry.path()).ok()?.to_string_lossy().into_owned();
+        Some((entry.file_name().to_str()?.parse().ok()?, link))
+    });
+    open.collect()
+}
+
+fn sockets() -> Vec<i32> {
+    let all = descriptors().into_iter();
+    all.filter(|(number, link)| *number > 2 && link.starts_with("socket:")).map(|(number, _)| number).collect()
+}
+
+/// A long answer, in the middle of which the process dies: as soon as a part of it waits in a socket.
+fn torn(put: impl Fn(&[u8]) -> i32) -> i32 {
+    put(b"{\"fake\":{\"tick\":1,\"pad\":\"");
+    for _ in 0..3 {
+        put(&vec![b' '; 1 << 20]);
+    }
+    put(b"\"}}");
+    std::thread::spawn(|| {
+        let sockets = sockets();
+        loop {
+            for socket in &sockets {
+                let mut waits = 0;
+                // SAFETY: it writes one number.
+                unsafe { libc::ioctl(*socket, libc::TIOCOUTQ, &mut waits) };
+                if waits > 0 {
+                    std::process::abort();
+                }
+            }
+        }
+    });
+    RT_OK
+}
+
+/// Writes to what is not its own, and dies.
+fn scribble() {
+    for socket in sockets() {
+        for text in [&[1; 1000][..], &[0; 1000], &[255; 1000], b"?"] {
+            // SAFETY: the text is valid to read.
+            unsafe { libc::send(socket, text.as_ptr().cast(), text.len(), libc::MSG_DONTWAIT) };
+        }
+    }
+    std::process::abort();
+}
+
+/// As a daemon does that wants to have nothing of its parent.
+fn close_all() {
+    for number in 3..256 {
+        // SAFETY: it is not, which is the point.
+        unsafe { libc::close(number) };
+    }
+}
+
+/// What this process has that may be somebody else's.
+fn look(tick: &TickTable) -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap_or_default().trim();
+    let (number, process) = (tick.number, std::process::id());
+    let links: Vec<String> = descriptors().into_iter().map(|(number, link)| format!("\"{number} {link}\"")).collect();
+    let links = links.join(",");
+    format!("{{\"fake\":{{\"tick\":{number},\"process\":{process},\"blocked\":\"{blocked}\",\"open\":[{links}]}}}}")
+}
+
+/// A process of its own, which it forgets; as a daemon also one whose parent ends at once.
+fn helper(state: &mut State) -> String {
+    let (number, process) = (state.ticks, std::process::id());
+    if state.helpers.is_empty() {
+        let shell = |script: &str| {
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", script]).stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped());
+            shell.spawn()
+        };
+        let scripts = ["echo $$; exec sleep 600", "sleep 600 >&- & echo $!"];
+        let count = if state.behaviour == "helper" { 1 } else { 2 };
+        for script in &scripts[..count] {
+            let mut line = String::new();
+            if let Some(stdout) = shell(script).ok().and_then(|mut shell| shell.stdout.take()) {
+                let _ = std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line);
+            }
+            state.helpers.push(line.trim().to_owned());
+        }
+    }
+    let helpers = state.helpers.join(",");
+    format!("{{\"fake\":{{\"tick\":{number},\"process\":{process},\"helpers\":[{helpers}]}}}}")
 }
 
 unsafe extern "C" fn close(state: *mut c_void) {
@@ -225,7 +338,7 @@ unsafe extern "C" fn open_sink(
 unsafe fn append(state: *mut c_void, what: &str, text: Text) -> i32 {
     // SAFETY: a state of ours, and the text of the call.
     let (state, text) = unsafe { (&mut *state.cast::<SinkState>(), text.as_str().unwrap_or("?")) };
-    if what == "sample" && state.behaviour == "abort" {
+    if state.behaviour == format!("abort-{what}") || what == "sample" && state.behaviour == "abort" {
         std::process::abort();
     }
     match writeln!(state.file, "{what} {text}") {
