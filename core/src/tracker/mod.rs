@@ -33,6 +33,7 @@ pub struct Tracker {
     sinks: Vec<(String, Box<dyn Sink>, Duration)>,
     when_closed: Option<WhenClosed>,
     ledger: Ledger,
+    members: Arc<Members>,
     cgroup: Option<Arc<JobCgroup>>,
 }
 
@@ -49,6 +50,7 @@ impl Tracker {
             sinks: Vec::new(),
             when_closed: None,
             ledger: Ledger::default(),
+            members: Arc::default(),
             cgroup: None,
         }
     }
@@ -97,9 +99,19 @@ impl Tracker {
         self.ledger.clone()
     }
 
+    /// Who belongs to the tree that is tracked, as of each tick.
+    pub fn members(&self) -> Arc<Members> {
+        Arc::clone(&self.members)
+    }
+
     /// The command was started in a cgroup that holds nothing else.
     pub fn set_cgroup(&mut self, cgroup: JobCgroup) {
         self.cgroup = Some(Arc::new(cgroup));
+    }
+
+    /// The facts of the run.
+    pub fn run(&self) -> &Run {
+        &self.run
     }
 
     /// The facts of the run, which may still be completed (the command's process id is known once it runs).
@@ -130,7 +142,7 @@ impl Tracker {
             run: Arc::clone(&run),
             ledger: self.ledger,
             cgroup: self.cgroup,
-            members: Arc::default(),
+            members: self.members,
             previous: Instant::now(),
             number: 0,
             steps: Arc::default(),
