@@ -66,9 +66,7 @@ impl Attached {
     }
 
     fn open(&self, pid: i32) -> Option<OwnedFd> {
-        Pid::from_raw(pid)
-            .filter(|_| self.is_own_namespace)
-            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
+        Pid::from_raw(pid).filter(|_| self.is_own_namespace).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
     }
 
     /// Whether it is a process, not a thread of one, that is not only there to be reaped.

@@ -48,7 +48,8 @@ fn die_of(signal: c_int) {
     unsafe {
         let default: libc::sigaction = std::mem::zeroed();
         libc::sigaction(signal, &default, std::ptr::null_mut());
-        libc::kill(libc::getpid(), signal);
+        // To this thread: another one may read what is sent to the process.
+        libc::raise(signal);
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigaddset(&mut set, signal);
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());

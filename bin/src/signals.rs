@@ -94,10 +94,6 @@ impl AsFd for Signals {
 
 impl From<&siginfo> for Arrived {
     fn from(info: &siginfo) -> Self {
-        Self {
-            number: info.ssi_signo as i32,
-            by_kernel: info.ssi_code == SI_KERNEL,
-            sender: info.ssi_pid as i32,
-        }
+        Self { number: info.ssi_signo as i32, by_kernel: info.ssi_code == SI_KERNEL, sender: info.ssi_pid as i32 }
     }
 }

@@ -92,17 +92,11 @@ fn pidfd_inode() -> Option<u64> {
 /// # Safety
 /// There is room for [`ROOM`] bytes.
 unsafe fn write(place: *mut c_char, number: u64) {
-    let (mut digits, mut start, mut rest) = ([0; ROOM], ROOM - 1, number);
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    // SAFETY: the caller's promise; the last byte stays null.
-    unsafe { std::ptr::copy_nonoverlapping(digits[start..].as_ptr().cast(), place, ROOM - start) };
+    // SAFETY: the caller's promise.
+    let room = unsafe { std::slice::from_raw_parts_mut(place.cast::<u8>(), ROOM) };
+    room.fill(0);
+    // Formatting a number asks for no memory.
+    let _ = std::io::Write::write_fmt(&mut &mut *room, format_args!("{number}"));
 }
 
 #[cfg(test)]

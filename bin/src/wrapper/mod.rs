@@ -37,12 +37,7 @@ pub(crate) struct Options {
 }
 
 /// Runs the command to its end, and says how it ended.
-pub(crate) fn run(
-    mut tracker: Tracker,
-    command: &[OsString],
-    inherited: &Inherited,
-    options: &Options,
-) -> Ending {
+pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inherited, options: &Options) -> Ending {
     // Also those by which the kernel reports an error of the program itself: it sends them whether blocked or not.
     let signals = match Signals::block(&SigSet::all()) {
         Ok(signals) => signals,
@@ -55,12 +50,18 @@ pub(crate) fn run(
     }
     let mut cgroup = options.cgroup.as_deref().map(OwnCgroup::make).unwrap_or_default();
     let children = Children::before_the_command();
-    let child = match spawn::spawn(command, inherited, &mut cgroup) {
-        Spawned::Child(child) => child,
-        Spawned::Failed(code) => return Ending::Exited(code),
+    let mut witness = Witness::start(inherited.command_line());
+    let child = loop {
+        match spawn::spawn(command, inherited, &mut cgroup, &witness) {
+            Spawned::Child(child) => break child,
+            Spawned::NoRoom(_) if witness.give_up() => (),
+            Spawned::NoRoom(error) => {
+                return Ending::Exited(spawn::replace_tracker(command, inherited, &error));
+            }
+            Spawned::Failed(code) => return Ending::Exited(code),
+        }
     };
     inherited.leave_descriptors();
-    let witness = Witness::of(child, inherited.command_line());
     tracker.run_mut().pid = Some(child.as_raw_nonzero().get());
     tracker.set_cgroup(cgroup.job());
     let ledger = tracker.ledger();
@@ -69,7 +70,8 @@ pub(crate) fn run(
         log::warn!("no thread to sample with ({error}); the command runs unrecorded");
     }
     cgroup.sweep();
-    let ending = supervise::until_exit(child, witness, &signals, &children, &ledger);
+    let ending = supervise::until_exit(child, &mut witness, &signals, &children, &ledger);
+    witness.dismiss();
     if let Ok(running) = &running
         && !running.take_last_sample(LAST_SAMPLE)
     {

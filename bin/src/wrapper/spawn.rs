@@ -12,6 +12,7 @@ use rustix::process::Pid;
 use super::cgroup::OwnCgroup;
 use super::environment::Environment;
 use super::fork::{Failure, fork_exec};
+use super::witness::Witness;
 use crate::inherited::Inherited;
 
 /// Exit codes of the shell for a command that cannot be run.
@@ -20,12 +21,14 @@ const NOT_FOUND: i32 = 127;
 
 pub(super) enum Spawned {
     Child(Pid),
+    /// There is no room for it beside the tracker.
+    NoRoom(io::Error),
     /// It could not be run, which was said; the exit code.
     Failed(i32),
 }
 
 /// Starts the command, in the cgroup if there is one.
-pub(super) fn spawn(command: &[OsString], inherited: &Inherited, cgroup: &mut OwnCgroup) -> Spawned {
+pub(super) fn spawn(command: &[OsString], inherited: &Inherited, cgroup: &mut OwnCgroup, witness: &Witness) -> Spawned {
     let program = match Program::new(command) {
         Ok(program) => program,
         Err(error) => return Spawned::Failed(complain(command, &error)),
@@ -34,6 +37,7 @@ pub(super) fn spawn(command: &[OsString], inherited: &Inherited, cgroup: &mut Ow
     let tracker = std::process::id() as i32;
     let exec = || {
         inherited.die_with(tracker);
+        witness.catch_up();
         doors.iter().for_each(enter);
         program.exec(inherited)
     };
@@ -46,14 +50,12 @@ pub(super) fn spawn(command: &[OsString], inherited: &Inherited, cgroup: &mut Ow
     }
     match child {
         Ok(child) => Spawned::Child(child),
-        Err(Failure::Fork(error) | Failure::Exec(error)) if is_out_of_room(&error) => {
-            Spawned::Failed(replace_tracker(command, inherited, &error))
-        }
+        Err(Failure::Fork(error) | Failure::Exec(error)) if is_out_of_room(&error) => Spawned::NoRoom(error),
         Err(Failure::Fork(error) | Failure::Exec(error)) => Spawned::Failed(complain(command, &error)),
     }
 }
 
-/// There is no room for two: the command takes the tracker's place. When it cannot, the exit code.
+/// The command takes the tracker's place. When it cannot, the exit code.
 pub(super) fn replace_tracker(command: &[OsString], inherited: &Inherited, reason: &io::Error) -> i32 {
     log::warn!("no room for the command beside the tracker ({reason}); it runs without");
     let error = match Program::new(command) {

@@ -14,9 +14,9 @@ pub(super) fn of_command(command: Pid) -> Option<c_int> {
 }
 
 /// Stops this process as the command was stopped, until it is continued.
-pub(super) fn with_command(signal: c_int, witness: &mut Witness) {
+pub(super) fn with_command(command: Pid, signal: c_int, witness: &mut Witness) {
     // Without anybody who wakes it, only a shell that stopped the command is sure to continue both.
-    if !witness.watch() && signal == libc::SIGSTOP {
+    if !witness.watch(command) && signal == libc::SIGSTOP {
         return;
     }
     if !is_continued() {

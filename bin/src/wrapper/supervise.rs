@@ -15,7 +15,7 @@ use crate::signals::{Arrived, Signals};
 /// Waits until the command has ended, and reaps it.
 pub(super) fn until_exit(
     command: Pid,
-    mut witness: Witness,
+    witness: &mut Witness,
     signals: &Signals,
     children: &Children,
     ledger: &Ledger,
@@ -28,12 +28,12 @@ pub(super) fn until_exit(
             Ok(arrived) if arrived.number == nix::libc::SIGCHLD => {
                 let ended = reap(command, children, ledger);
                 if let (None, Some(signal)) = (ended, stop::of_command(command)) {
-                    stop::with_command(signal, &mut witness);
+                    stop::with_command(command, signal, witness);
                 }
                 ended
             }
             Ok(arrived) => {
-                pass_on(command, arrived, &mut witness);
+                pass_on(command, arrived, witness);
                 None
             }
             // Without signals, what is left is to wait for the command itself.
