@@ -1,19 +1,63 @@
-//! What the program was started with and the command must get unchanged: arguments, standard descriptors, signal
-//! dispositions and the signal mask.
+//! What the program was started with and the command must get unchanged: arguments, descriptors, signal dispositions,
+//! the signal mask and the parent-death signal.
 
 use std::ffi::{CStr, OsString, c_char, c_int};
-use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 
+use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::{FdFlags, fcntl_getfd};
 
 /// Signal handling as it was found. The tracker itself needs SIGCHLD not to be ignored, and SIGPIPE to be.
-#[derive(Clone, Copy)]
 pub(crate) struct Inherited {
+    command_line: CommandLine,
+    /// Descriptors beside the standard ones.
+    descriptors: Vec<RawFd>,
     mask: SigSet,
+    /// The signal that this process gets when its parent ends; 0 for none.
+    death_signal: c_int,
     child: Option<SigAction>,
     pipe: Option<SigAction>,
+}
+
+/// Where the arguments lie that `ps` shows: one after the other, as the kernel puts them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CommandLine {
+    start: *mut u8,
+    length: usize,
+}
+
+impl CommandLine {
+    /// # Safety
+    /// As for [`arguments`].
+    pub(crate) unsafe fn of(count: c_int, arguments: *const *const c_char) -> Self {
+        let ends = |index: c_int| {
+            // SAFETY: the index is below the count, and each is a string, by the caller's promise.
+            unsafe { CStr::from_ptr(*arguments.add(index as usize)) }.to_bytes_with_nul().as_ptr_range()
+        };
+        match count {
+            1.. => {
+                let start = ends(0).start.cast_mut();
+                Self { start, length: (ends(count - 1).end.addr()).saturating_sub(start.addr()) }
+            }
+            _ => Self { start: std::ptr::null_mut(), length: 0 },
+        }
+    }
+
+    /// Makes it this one word, as far as there is room. Async-signal-safe.
+    ///
+    /// # Safety
+    /// Nobody else may use the arguments that C's `main` got.
+    pub(crate) unsafe fn replace(self, word: &CStr) {
+        let word = word.to_bytes();
+        // SAFETY: the caller's promise; the arguments are memory of the process that may be written to.
+        unsafe {
+            std::ptr::write_bytes(self.start, 0, self.length);
+            std::ptr::copy_nonoverlapping(word.as_ptr(), self.start, word.len().min(self.length.saturating_sub(1)));
+        }
+    }
 }
 
 /// The arguments as C's `main` gets them.
@@ -30,22 +74,64 @@ pub(crate) unsafe fn arguments(count: c_int, arguments: *const *const c_char) ->
 }
 
 impl Inherited {
-    pub(crate) fn take() -> Self {
+    pub(crate) fn take(command_line: CommandLine) -> Self {
+        let descriptors = further_descriptors();
         keep_standard_descriptors();
+        let mut death_signal = 0;
+        // SAFETY: it writes one number, which outlives the call.
+        unsafe { libc::prctl(libc::PR_GET_PDEATHSIG, &mut death_signal) };
         let mask = SigSet::thread_get_mask().unwrap_or_else(|_| SigSet::empty());
         Self {
+            command_line,
+            descriptors,
             mask,
+            death_signal,
             child: replace(Signal::SIGCHLD, SigHandler::SigDfl),
             pipe: replace(Signal::SIGPIPE, SigHandler::SigIgn),
         }
     }
 
+    /// Where `ps` finds what it shows of this program.
+    pub(crate) fn command_line(&self) -> CommandLine {
+        self.command_line
+    }
+
     /// Whether a signal is ignored because whoever started the program wished it (`nohup`, `&` in a script).
     pub(crate) fn ignores(signal: Signal) -> bool {
-        let found = replace(signal, SigHandler::SigDfl);
-        let ignored = found.is_some_and(|action| matches!(action.handler(), SigHandler::SigIgn));
-        restore(signal, found);
-        ignored
+        // SAFETY: zeros are a value of the type, into which the call writes what is in force.
+        let mut found: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: `found` is valid to write to; without a new action nothing changes.
+        let asked = unsafe { libc::sigaction(signal as c_int, std::ptr::null(), &mut found) };
+        asked == 0 && found.sa_sigaction == libc::SIG_IGN
+    }
+
+    /// Hands the parent-death signal on to the calling process, a child of `tracker`, if there is one.
+    /// Async-signal-safe.
+    pub(crate) fn die_with(&self, tracker: c_int) {
+        if self.death_signal == 0 {
+            return;
+        }
+        // SAFETY: system calls on numbers.
+        unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, self.death_signal);
+            // It may have ended before.
+            if libc::getppid() != tracker {
+                libc::kill(libc::getpid(), self.death_signal);
+            }
+        }
+    }
+
+    /// Leaves all descriptors but standard error to the command, so that who reads from it or waits for a lock finds
+    /// them closed when the command has closed them. A sink that writes to one of them has a duplicate.
+    pub(crate) fn leave_descriptors(&self) {
+        if let Ok(null) = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+            let _ = rustix::stdio::dup2_stdin(&null);
+            let _ = rustix::stdio::dup2_stdout(&null);
+        }
+        for descriptor in &self.descriptors {
+            // SAFETY: it was open before the program began, and nothing in it knows of it.
+            unsafe { libc::close(*descriptor) };
+        }
     }
 
     /// Puts everything back, in the child that becomes the command. Async-signal-safe: plain system calls.
@@ -67,6 +153,18 @@ fn restore(signal: Signal, action: Option<SigAction>) {
         // SAFETY: an action that was in force when the program started has no handler of the program.
         let _ = unsafe { sigaction(signal, &action) };
     }
+}
+
+/// The descriptors beside the standard ones that were handed to the program. Those it opens itself are not handed on.
+fn further_descriptors() -> Vec<RawFd> {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
+    let is_inherited = |number: &RawFd| {
+        // SAFETY: it was open a moment ago, and there is no other thread that could have closed it.
+        let flags = fcntl_getfd(unsafe { BorrowedFd::borrow_raw(*number) });
+        *number > 2 && flags.is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC))
+    };
+    numbers.filter(is_inherited).collect()
 }
 
 /// A standard descriptor that is closed must not be given to a file that is opened later. It is filled with

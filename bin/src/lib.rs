@@ -8,8 +8,10 @@
 //! resource_tracker::main!();
 //! ```
 
+mod attached;
 mod cli;
 mod commands;
+mod ending;
 mod heap;
 mod inherited;
 mod logger;
@@ -30,7 +32,8 @@ use resource_tracker_sinks as _;
 use resource_tracker_sources as _;
 
 use cli::{Action, Cli};
-use inherited::Inherited;
+use ending::Ending;
+use inherited::{CommandLine, Inherited};
 
 /// The exit code for a usage or configuration error; no command was started.
 const USAGE: i32 = 2;
@@ -64,30 +67,20 @@ macro_rules! main {
 /// `arguments` must point to `count` strings that end with a null byte.
 pub unsafe fn start(count: c_int, arguments: *const *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    let arguments = unsafe { inherited::arguments(count, arguments) };
-    let inherited = Inherited::take();
+    let (line, arguments) = unsafe { (CommandLine::of(count, arguments), inherited::arguments(count, arguments)) };
+    let inherited = Inherited::take(line);
     heap::share_one();
     logger::install();
-    let code = std::panic::catch_unwind(|| run(arguments, &inherited)).unwrap_or(USAGE);
-    end(code)
+    std::panic::catch_unwind(|| run(arguments, &inherited)).unwrap_or(Ending::Exited(USAGE)).end()
 }
 
-/// Ends the process without the finalisers of libraries: a thread may still be inside one of a GPU vendor or a plugin, and
-/// must not find it taken down, which would cost the command its exit code.
-pub(crate) fn end(code: c_int) -> ! {
-    // Nobody is left to tell if that fails.
-    let _ = std::io::Write::flush(&mut std::io::stdout());
-    // SAFETY: it does not return.
-    unsafe { nix::libc::_exit(code) }
-}
-
-fn run(arguments: Vec<OsString>, inherited: &Inherited) -> i32 {
+fn run(arguments: Vec<OsString>, inherited: &Inherited) -> Ending {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
-        Err(error) => return cli::report(&error),
+        Err(error) => return Ending::Exited(cli::report(&error)),
     };
     let result = match &cli.action {
-        None => run::run(&cli, inherited),
+        None => return run::run(&cli, inherited).unwrap_or_else(|error| refuse(&error)),
         Some(Action::Components) => commands::components(&cli),
         Some(Action::Config { action }) => commands::config(&cli, action),
         Some(Action::Schema { markdown }) => commands::schema(&cli, *markdown),
@@ -95,8 +88,11 @@ fn run(arguments: Vec<OsString>, inherited: &Inherited) -> i32 {
         Some(Action::Completions { shell }) => commands::completions(*shell),
         Some(Action::ManPage) => commands::man_page(),
     };
-    result.unwrap_or_else(|error| {
-        log::error!("{error:#}");
-        USAGE
-    })
+    result.map_or_else(|error| refuse(&error), Ending::Exited)
+}
+
+/// A usage or configuration error.
+fn refuse(error: &anyhow::Error) -> Ending {
+    log::error!("{error:#}");
+    Ending::Exited(USAGE)
 }

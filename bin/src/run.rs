@@ -6,15 +6,16 @@ use anyhow::Context;
 use resource_tracker_core::{Host, Run, Tracker};
 
 use crate::cli::Cli;
+use crate::ending::Ending;
 use crate::inherited::Inherited;
 use crate::settings::{JobTable, TrackerTable, settings};
 use crate::{standalone, surroundings, wrapper};
 
-/// Runs to the end and returns the exit code.
+/// Runs to the end, and says how the program is to end.
 ///
 /// # Errors
 /// What is wrong with the configuration or with an output; no command was started.
-pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<i32> {
+pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
     let settings = settings(cli)?;
     let table: TrackerTable = settings.extract("tracker")?;
     let mut job: JobTable = settings.extract("job")?;
@@ -35,6 +36,7 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<i32> {
     };
     let options =
         wrapper::Options { subreaper: !table.no_subreaper, cgroup: (!table.no_cgroup).then(|| table.procfs.clone()) };
+    let procfs = table.procfs.clone();
     let mut tracker = Tracker::new(run).host(Host::new(table.procfs, table.sysfs));
     for (name, config) in settings.sources()? {
         tracker = tracker.source(name, config);
@@ -43,5 +45,5 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<i32> {
         let context = || format!("sinks.{name}");
         tracker = tracker.sink_from(name.clone(), &*config).with_context(context)?;
     }
-    if wraps { wrapper::run(tracker, &cli.command, inherited, &options) } else { standalone::run(tracker) }
+    if wraps { Ok(wrapper::run(tracker, &cli.command, inherited, &options)) } else { standalone::run(tracker, &procfs) }
 }

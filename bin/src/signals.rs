@@ -6,10 +6,10 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::ending::Ending;
 use crate::inherited::Inherited;
 
-/// `si_code` of a signal that the kernel itself sent, such as the Ctrl-C of a terminal: the whole foreground group
-/// has got it.
+/// `si_code` of a signal that the kernel itself sent.
 const SI_KERNEL: i32 = 0x80;
 
 pub(crate) struct Signals {
@@ -22,7 +22,25 @@ pub(crate) struct Arrived {
     /// Its number; real-time signals have no name.
     pub(crate) number: i32,
     /// Whether the kernel sent it, and not a process.
-    pub(crate) by_kernel: bool,
+    by_kernel: bool,
+    /// The process that sent it.
+    pub(crate) sender: i32,
+}
+
+impl Arrived {
+    /// Whether a terminal sent it, which sends to the whole foreground group.
+    pub(crate) fn is_of_terminal(&self) -> bool {
+        let keys = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTSTP];
+        self.by_kernel && keys.iter().any(|key| *key as i32 == self.number)
+    }
+
+    /// Whether it came of something that this process did itself: it wrote where nobody reads or past a limit, or used
+    /// up its own CPU time.
+    pub(crate) fn is_own_fault(&self) -> bool {
+        let number = |signal: Signal| self.number == signal as i32;
+        let of_write = number(Signal::SIGPIPE) || number(Signal::SIGXFSZ);
+        (of_write && self.sender == std::process::id() as i32) || (number(Signal::SIGXCPU) && self.by_kernel)
+    }
 }
 
 impl Signals {
@@ -45,9 +63,9 @@ impl Signals {
 }
 
 impl Signals {
-    /// From now on the next request to stop ends the program at once, with this code: what the run still waits for is
-    /// not worth more than the user's patience. Requests that have arrived already were heard.
-    pub(crate) fn end_at_the_next(self, code: i32) {
+    /// From now on the next request to stop ends the program at once, as said: what the run still waits for is not
+    /// worth more than the user's patience. Requests that have arrived already were heard.
+    pub(crate) fn end_at_the_next(self, ending: Ending) {
         while poll(&mut [PollFd::new(&self, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
             // It is ready, so this does not wait.
             if self.next().is_err() {
@@ -59,7 +77,7 @@ impl Signals {
         let listen = move || {
             while let Ok(arrived) = self.next() {
                 if stops.iter().any(|stop| *stop as i32 == arrived.number) {
-                    crate::end(code);
+                    ending.end();
                 }
             }
         };
@@ -76,28 +94,6 @@ impl AsFd for Signals {
 
 impl From<&siginfo> for Arrived {
     fn from(info: &siginfo) -> Self {
-        Self { number: info.ssi_signo as i32, by_kernel: info.ssi_code == SI_KERNEL }
+        Self { number: info.ssi_signo as i32, by_kernel: info.ssi_code == SI_KERNEL, sender: info.ssi_pid as i32 }
     }
-}
-
-/// What a wrapper passes on: all but those that report an error of the program itself, and those of job control,
-/// which stop and continue the tracker together with the command.
-pub(crate) fn for_wrapper() -> SigSet {
-    let mut signals = SigSet::all();
-    for own in [
-        Signal::SIGSEGV,
-        Signal::SIGBUS,
-        Signal::SIGFPE,
-        Signal::SIGILL,
-        Signal::SIGTRAP,
-        Signal::SIGSYS,
-        Signal::SIGABRT,
-        Signal::SIGTSTP,
-        Signal::SIGTTIN,
-        Signal::SIGTTOU,
-        Signal::SIGCONT,
-    ] {
-        signals.remove(own);
-    }
-    signals
 }

@@ -1,24 +1,42 @@
-//! A run without a command: it goes on until it is told to stop, or until nobody reads.
+//! A run without a command: it goes on until it is told to stop, until nobody reads, or until the process that it looks
+//! at has ended.
 
+use std::path::Path;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 use resource_tracker_core::{Outcome, Tracker};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::attached::Attached;
+use crate::ending::Ending;
 use crate::inherited::Inherited;
 use crate::signals::Signals;
 
-pub(crate) fn run(tracker: Tracker) -> anyhow::Result<i32> {
+/// How long the end waits for a source that hangs before there is a last sample.
+const LAST_SAMPLE: Duration = Duration::from_secs(2);
+
+pub(crate) fn run(tracker: Tracker, procfs: &Path) -> anyhow::Result<Ending> {
     // A signal that was ignored from the start (`nohup`) stays so.
     let stops = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
     let signals = Signals::block(&stops.into_iter().filter(|signal| !Inherited::ignores(*signal)).collect::<SigSet>())?;
+    let mut attached = tracker.run().pid.map(|pid| Attached::new(pid, procfs, tracker.members()));
     let (closed, closer) = std::io::pipe()?;
     let closer = Mutex::new(Some(closer));
     let running = tracker.when_all_sinks_closed(move || drop(closer.lock().map(|mut closer| closer.take()))).start()?;
-    let mut ready = [PollFd::new(&signals, PollFlags::IN), PollFd::new(&closed, PollFlags::IN)];
-    while poll(&mut ready, None) == Err(rustix::io::Errno::INTR) {}
-    signals.end_at_the_next(0);
+    let mut was_told = false;
+    while !was_told && !attached.as_mut().is_some_and(Attached::has_ended) {
+        let mut ready = vec![PollFd::new(&signals, PollFlags::IN), PollFd::new(&closed, PollFlags::IN)];
+        let (process, look) = attached.as_ref().map_or((None, None), Attached::next_look);
+        ready.extend(process.map(|process| PollFd::from_borrowed_fd(process, PollFlags::IN)));
+        let limit = look.map(|look| Timespec { tv_sec: look.as_secs() as i64, tv_nsec: look.subsec_nanos().into() });
+        was_told = poll(&mut ready, limit.as_ref()).is_ok() && ready[..2].iter().any(|file| !file.revents().is_empty());
+    }
+    signals.end_at_the_next(Ending::Exited(0));
+    if !was_told && !running.take_last_sample(LAST_SAMPLE) {
+        log::warn!("the last sample could not be taken");
+    }
     running.finish(Outcome::default());
-    Ok(0)
+    Ok(Ending::Exited(0))
 }

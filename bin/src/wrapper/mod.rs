@@ -1,22 +1,29 @@
 //! A run around a command, which must not be able to tell.
 
 mod cgroup;
+mod children;
+mod environment;
 mod fork;
 mod spawn;
+mod stop;
 mod supervise;
 mod wait;
+mod witness;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nix::sys::signal::SigSet;
 use resource_tracker_core::{Outcome, Tracker};
 
+use crate::ending::Ending;
 use crate::inherited::Inherited;
-use crate::signals::{Signals, for_wrapper};
+use crate::signals::Signals;
 use cgroup::OwnCgroup;
+use children::Children;
 use spawn::Spawned;
-use wait::Ending;
+use witness::Witness;
 
 /// How long the end of the command waits for a source that hangs before there is a last sample.
 const LAST_SAMPLE: Duration = Duration::from_secs(2);
@@ -29,17 +36,13 @@ pub(crate) struct Options {
     pub(crate) cgroup: Option<PathBuf>,
 }
 
-/// Runs the command to its end and returns its exit code.
-///
-/// # Errors
-/// When signals cannot be set up; the command was not started.
-pub(crate) fn run(
-    mut tracker: Tracker,
-    command: &[OsString],
-    inherited: &Inherited,
-    options: &Options,
-) -> anyhow::Result<i32> {
-    let signals = Signals::block(&for_wrapper())?;
+/// Runs the command to its end, and says how it ended.
+pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inherited, options: &Options) -> Ending {
+    // Also those by which the kernel reports an error of the program itself: it sends them whether blocked or not.
+    let signals = match Signals::block(&SigSet::all()) {
+        Ok(signals) => signals,
+        Err(error) => return Ending::Exited(spawn::replace_tracker(command, inherited, &error.into())),
+    };
     let mut adopts = rustix::process::getpid().is_init();
     if options.subreaper {
         match rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
@@ -53,10 +56,19 @@ pub(crate) fn run(
         tracker.set_adopts_orphans();
     }
     let mut cgroup = options.cgroup.as_deref().map(OwnCgroup::make).unwrap_or_default();
-    let child = match spawn::spawn(command, inherited, &mut cgroup) {
-        Spawned::Child(child) => child,
-        Spawned::Failed(code) => return Ok(code),
+    let children = Children::before_the_command();
+    let mut witness = Witness::start(inherited.command_line());
+    let child = loop {
+        match spawn::spawn(command, inherited, &mut cgroup, &witness) {
+            Spawned::Child(child) => break child,
+            Spawned::NoRoom(_) if witness.give_up() => (),
+            Spawned::NoRoom(error) => {
+                return Ending::Exited(spawn::replace_tracker(command, inherited, &error));
+            }
+            Spawned::Failed(code) => return Ending::Exited(code),
+        }
     };
+    inherited.leave_descriptors();
     tracker.run_mut().pid = Some(child.as_raw_nonzero().get());
     tracker.set_cgroup(cgroup.job());
     let ledger = tracker.ledger();
@@ -65,7 +77,8 @@ pub(crate) fn run(
         log::warn!("no thread to sample with ({error}); the command runs unrecorded");
     }
     cgroup.sweep();
-    let ending = supervise::until_exit(child, &signals, &ledger);
+    let ending = supervise::until_exit(child, &mut witness, &signals, &children, &ledger);
+    witness.dismiss();
     if let Ok(running) = &running
         && !running.take_last_sample(LAST_SAMPLE)
     {
@@ -76,13 +89,9 @@ pub(crate) fn run(
         Ending::Exited(code) => Outcome { exit_code: Some(code), signal: None },
         Ending::Killed(signal) => Outcome { exit_code: None, signal: Some(signal) },
     };
-    let code = match ending {
-        Ending::Exited(code) => code,
-        Ending::Killed(signal) => 128 + signal,
-    };
-    signals.end_at_the_next(code);
+    signals.end_at_the_next(ending);
     if let Ok(running) = running {
         running.finish(outcome);
     }
-    Ok(code)
+    ending
 }

@@ -10,7 +10,9 @@ use nix::libc;
 use rustix::process::Pid;
 
 use super::cgroup::OwnCgroup;
+use super::environment::Environment;
 use super::fork::{Failure, fork_exec};
+use super::witness::Witness;
 use crate::inherited::Inherited;
 
 /// Exit codes of the shell for a command that cannot be run.
@@ -19,18 +21,23 @@ const NOT_FOUND: i32 = 127;
 
 pub(super) enum Spawned {
     Child(Pid),
+    /// There is no room for it beside the tracker.
+    NoRoom(io::Error),
     /// It could not be run, which was said; the exit code.
     Failed(i32),
 }
 
 /// Starts the command, in the cgroup if there is one.
-pub(super) fn spawn(command: &[OsString], inherited: &Inherited, cgroup: &mut OwnCgroup) -> Spawned {
+pub(super) fn spawn(command: &[OsString], inherited: &Inherited, cgroup: &mut OwnCgroup, witness: &Witness) -> Spawned {
     let program = match Program::new(command) {
         Ok(program) => program,
         Err(error) => return Spawned::Failed(complain(command, &error)),
     };
     let doors = cgroup.doors();
+    let tracker = std::process::id() as i32;
     let exec = || {
+        inherited.die_with(tracker);
+        witness.catch_up();
         doors.iter().for_each(enter);
         program.exec(inherited)
     };
@@ -43,13 +50,19 @@ pub(super) fn spawn(command: &[OsString], inherited: &Inherited, cgroup: &mut Ow
     }
     match child {
         Ok(child) => Spawned::Child(child),
-        Err(Failure::Fork(error) | Failure::Exec(error)) if is_out_of_processes(&error) => {
-            // No room for two: the command takes the tracker's place.
-            log::warn!("no process for the command ({error}); it runs without the tracker");
-            Spawned::Failed(complain(command, &program.exec(inherited)))
-        }
+        Err(Failure::Fork(error) | Failure::Exec(error)) if is_out_of_room(&error) => Spawned::NoRoom(error),
         Err(Failure::Fork(error) | Failure::Exec(error)) => Spawned::Failed(complain(command, &error)),
     }
+}
+
+/// The command takes the tracker's place. When it cannot, the exit code.
+pub(super) fn replace_tracker(command: &[OsString], inherited: &Inherited, reason: &io::Error) -> i32 {
+    log::warn!("no room for the command beside the tracker ({reason}); it runs without");
+    let error = match Program::new(command) {
+        Ok(program) => program.exec(inherited),
+        Err(error) => error,
+    };
+    complain(command, &error)
 }
 
 /// What `execvp` takes, made before the fork, after which no memory may be asked for.
@@ -57,6 +70,7 @@ struct Program {
     pointers: Vec<*const c_char>,
     /// What is pointed to.
     _arguments: Vec<CString>,
+    environment: Option<Environment>,
 }
 
 impl Program {
@@ -64,13 +78,16 @@ impl Program {
         let arguments = command.iter().map(|argument| CString::new(argument.as_bytes()));
         let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
         let pointers = arguments.iter().map(|argument| argument.as_ptr()).chain([std::ptr::null()]).collect();
-        Ok(Self { pointers, _arguments: arguments })
+        Ok(Self { pointers, _arguments: arguments, environment: Environment::naming_the_command() })
     }
 
     /// Becomes the program, searched for in `PATH`, or says why not. Makes nothing but system calls.
     fn exec(&self, inherited: &Inherited) -> io::Error {
         if let Err(error) = inherited.restore() {
             return error.into();
+        }
+        if let Some(environment) = &self.environment {
+            environment.enter();
         }
         // SAFETY: the pointers are strings that live as long as `self`, and end with a null.
         unsafe { libc::execvp(self.pointers[0], self.pointers.as_ptr()) };
@@ -84,13 +101,22 @@ fn enter(mut door: &File) {
 }
 
 /// Whether it is worth trying again without: a kernel or a sandbox that does not know `clone3`, or a cgroup that takes
-/// no process, or that is gone.
+/// no process, or that is gone, or whose handle is the one descriptor too many.
 fn is_of_the_cgroup(failure: &Failure) -> bool {
     matches!(failure, Failure::Fork(error) if !is_out_of_processes(error))
 }
 
+/// No more processes, memory or descriptors.
+fn is_out_of_room(error: &io::Error) -> bool {
+    is_out_of_processes(error) || matches!(number(error), Some(Errno::EMFILE | Errno::ENFILE))
+}
+
 fn is_out_of_processes(error: &io::Error) -> bool {
-    matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EAGAIN | Errno::ENOMEM))
+    matches!(number(error), Some(Errno::EAGAIN | Errno::ENOMEM))
+}
+
+fn number(error: &io::Error) -> Option<Errno> {
+    error.raw_os_error().map(Errno::from_raw)
 }
 
 fn complain(command: &[OsString], error: &io::Error) -> i32 {

@@ -1,25 +1,41 @@
-//! From the command's start to its end: passes signals on, reaps orphans, and keeps account of what they used.
+//! From the command's start to its end: passes signals on, stops with it, reaps orphans, and keeps account of what they
+//! used.
 
 use resource_tracker_core::Ledger;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::Pid;
+use rustix::process::{Pid, getpgid};
 
-use super::wait::{self, Ending};
+use super::children::Children;
+use super::witness::Witness;
+use super::{stop, wait};
+use crate::ending::Ending;
 use crate::signals::{Arrived, Signals};
 
 /// Waits until the command has ended, and reaps it.
-pub(super) fn until_exit(child: Pid, signals: &Signals, ledger: &Ledger) -> Ending {
+pub(super) fn until_exit(
+    command: Pid,
+    witness: &mut Witness,
+    signals: &Signals,
+    children: &Children,
+    ledger: &Ledger,
+) -> Ending {
     loop {
         // Should it fail, the next line waits as well.
         let _ = poll(&mut [PollFd::new(signals, PollFlags::IN)], None);
         let ended = match signals.next() {
-            Ok(arrived) if arrived.number == nix::libc::SIGCHLD => reap(child, ledger),
+            Ok(arrived) if arrived.number == nix::libc::SIGCHLD => {
+                let ended = reap(command, children, ledger);
+                if let (None, Some(signal)) = (ended, stop::of_command(command)) {
+                    stop::with_command(command, signal, witness);
+                }
+                ended
+            }
             Ok(arrived) => {
-                pass_on(child, arrived);
+                pass_on(command, arrived, witness);
                 None
             }
             // Without signals, what is left is to wait for the command itself.
-            Err(_) if wait::until_ended(child) => reap(child, ledger),
+            Err(_) if wait::until_ended(command) => reap(command, children, ledger),
             Err(_) => return Ending::Exited(0),
         };
         if let Some(ending) = ended {
@@ -28,27 +44,32 @@ pub(super) fn until_exit(child: Pid, signals: &Signals, ledger: &Ledger) -> Endi
     }
 }
 
-/// A signal from the terminal went to the whole group already, and with it to the command.
-fn pass_on(child: Pid, arrived: Arrived) {
-    if !arrived.by_kernel {
+/// A signal that went to the whole group has reached the command already, unless that has left the group.
+fn pass_on(command: Pid, arrived: Arrived, witness: &mut Witness) {
+    if arrived.is_own_fault() || witness.is(arrived.sender) {
+        return;
+    }
+    let group_had = witness.group_had(arrived.number).unwrap_or(arrived.is_of_terminal());
+    let is_in_group = || getpgid(Some(command)) == getpgid(None);
+    if !(group_had && is_in_group()) {
         // SAFETY: a system call on two numbers. (The safe wrappers do not know real-time signals.) The number cannot
         // be another process's by now, because nobody but this thread reaps the command.
-        unsafe { nix::libc::kill(child.as_raw_nonzero().get(), arrived.number) };
+        unsafe { nix::libc::kill(command.as_raw_nonzero().get(), arrived.number) };
     }
 }
 
 /// Reaps every child that has ended. The command itself is the one that is answered for.
-fn reap(child: Pid, ledger: &Ledger) -> Option<Ending> {
+fn reap(command: Pid, children: &Children, ledger: &Ledger) -> Option<Ending> {
     ledger.reap(|reaped| {
-        let mut command = None;
-        while let Some(ended) = wait::any() {
-            if ended.pid == child.as_raw_nonzero().get() {
+        let mut ending = None;
+        while let Some(ended) = children.next_ended() {
+            if ended.pid == command.as_raw_nonzero().get() {
                 reaped.root(ended.usage);
-                command = Some(ended.ending);
+                ending = Some(ended.ending);
             } else {
                 reaped.orphan(ended.usage);
             }
         }
-        command
+        ending
     })
 }

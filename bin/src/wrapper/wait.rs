@@ -7,12 +7,7 @@ use nix::libc;
 use resource_tracker_core::Usage;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-/// How a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
-    Exited(i32),
-    Killed(i32),
-}
+use crate::ending::Ending;
 
 /// A child that has ended and was reaped.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,9 +18,14 @@ pub(super) struct Ended {
     pub(super) usage: Usage,
 }
 
-/// Reaps any child that has ended, adopted orphans among them. `None` when there is none.
+/// Reaps any child of this thread that has ended, adopted orphans among them. `None` when there is none.
 pub(super) fn any() -> Option<Ended> {
-    wait(-1, libc::WNOHANG)
+    wait(-1, libc::WNOHANG | libc::__WNOTHREAD)
+}
+
+/// Reaps this child of this thread, if it has ended.
+pub(super) fn one_if_ended(pid: i32) -> Option<Ended> {
+    wait(pid, libc::WNOHANG | libc::__WNOTHREAD)
 }
 
 /// Waits until this child has ended, and leaves it to be reaped. `false` when it cannot be waited for.

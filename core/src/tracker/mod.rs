@@ -34,6 +34,7 @@ pub struct Tracker {
     sinks: Vec<Named>,
     when_closed: Option<WhenClosed>,
     ledger: Ledger,
+    members: Arc<Members>,
     cgroup: Option<Arc<JobCgroup>>,
     adopts_orphans: bool,
 }
@@ -51,6 +52,7 @@ impl Tracker {
             sinks: Vec::new(),
             when_closed: None,
             ledger: Ledger::default(),
+            members: Arc::default(),
             cgroup: None,
             adopts_orphans: false,
         }
@@ -108,9 +110,19 @@ impl Tracker {
         self.adopts_orphans = true;
     }
 
+    /// Who belongs to the tree that is tracked, as of each tick.
+    pub fn members(&self) -> Arc<Members> {
+        Arc::clone(&self.members)
+    }
+
     /// The command was started in a cgroup that holds nothing else.
     pub fn set_cgroup(&mut self, cgroup: JobCgroup) {
         self.cgroup = Some(Arc::new(cgroup));
+    }
+
+    /// The facts of the run.
+    pub fn run(&self) -> &Run {
+        &self.run
     }
 
     /// The facts of the run, which may still be completed (the command's process id is known once it runs).
@@ -142,7 +154,7 @@ impl Tracker {
             ledger: self.ledger,
             cgroup: self.cgroup,
             adopts_orphans: self.adopts_orphans,
-            members: Arc::default(),
+            members: self.members,
             previous: Instant::now(),
             number: 0,
             steps: Arc::default(),

@@ -14,6 +14,8 @@ fn main() -> anyhow::Result<()> {
         "touch" => touch(number(1)? as usize, Duration::from_millis(number(2)?)),
         "lines" => (0..number(1)?).for_each(|line| println!("line {line}")),
         "signals" => signals(Duration::from_millis(number(1)?))?,
+        "hear" => hear()?,
+        "pidfd" => println!("{}", std::env::var("LISTEN_PIDFDID")? == pidfd_inode()?.to_string()),
         "write" => write(&arguments[1], number(2)?)?,
         "send" => send(&arguments[1], number(2)?)?,
         "receive" => receive(&arguments[1])?,
@@ -76,6 +78,27 @@ fn signals(time: Duration) -> anyhow::Result<()> {
     std::io::stdout().flush()?;
     std::thread::sleep(time);
     Ok(())
+}
+
+/// Says `ready` and its process id, then the number of each signal that arrives, until the last one of all.
+fn hear() -> anyhow::Result<()> {
+    let all = SigSet::all();
+    all.thread_block()?;
+    let file = SignalFd::new(&all)?;
+    println!("ready {}", std::process::id());
+    while let Some(info) = file.read_signal()? {
+        println!("{}", info.ssi_signo);
+        if info.ssi_signo as i32 == nix::libc::SIGRTMAX() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// What systemd calls the id of a pidfd.
+fn pidfd_inode() -> anyhow::Result<u64> {
+    let pidfd = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())?;
+    Ok(rustix::fs::fstat(&pidfd)?.st_ino)
 }
 
 /// Writes `mib` MiB past the page cache to a file or device.

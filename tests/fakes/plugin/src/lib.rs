@@ -5,6 +5,7 @@
 
 use std::ffi::c_void;
 use std::io::Write;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 // By its source: linking the core would bring the entry of plugins that are written with it.
 #[path = "../../../../core/src/plugin/abi.rs"]
@@ -42,6 +43,9 @@ pub unsafe extern "C" fn resource_tracker_plugin(_abi_version: u32) -> *const Pl
     let kind = std::env::var("FAKE_PLUGIN").unwrap_or_default();
     if kind == "none" {
         return std::ptr::null();
+    }
+    if kind == "forks" {
+        CHILD_OF_START.store(child(), Ordering::Relaxed);
     }
     let (minor, grown) = match kind.as_str() {
         "1.0" => (0, 0),
@@ -108,6 +112,32 @@ pub unsafe extern "C" fn resource_tracker_plugin(_abi_version: u32) -> *const Pl
         sinks: sinks.as_ptr(),
         sink_count: 1,
     })
+}
+
+/// Forked when the plugin was loaded.
+static CHILD_OF_START: AtomicI32 = AtomicI32::new(0);
+
+/// A child that ends after a moment, with exit code 9.
+fn child() -> i32 {
+    // SAFETY: the child makes nothing but system calls.
+    match unsafe { libc::fork() } {
+        0 => unsafe {
+            libc::usleep(20_000);
+            libc::_exit(9)
+        },
+        pid => pid,
+    }
+}
+
+/// Waits for a child, a good while after it has ended, and says how it did.
+fn waited(child: i32) -> Result<i32, std::io::Error> {
+    std::thread::sleep(std::time::Duration::from_millis(60));
+    let mut status = 0;
+    // SAFETY: the status is valid to write to.
+    match unsafe { libc::waitpid(child, &mut status, 0) } {
+        -1 => Err(std::io::Error::last_os_error()),
+        _ => Ok(libc::WEXITSTATUS(status)),
+    }
 }
 
 struct State {
@@ -177,6 +207,18 @@ unsafe extern "C" fn collect(state: *mut c_void, tick: *const TickTable, reply: 
         "foreign" if begins => drop(put(b"{\"memory\":{}}")),
         "error" if begins => return fail(reply, "the device does not answer"),
         "silent-error" if begins => return -77,
+        // Those of this thread, and in the second reading the one of the thread that loaded it.
+        "forks" => {
+            let code = match CHILD_OF_START.load(Ordering::Relaxed) {
+                0 => waited(child()),
+                pid if state.ticks == 2 => waited(pid),
+                _ => waited(child()),
+            };
+            match code {
+                Ok(code) => drop(put(format!("{{\"fake\":{{\"tick\":{code}}}}}").as_bytes())),
+                Err(error) => return fail(reply, &error.to_string()),
+            }
+        }
         "hang" if begins => std::thread::sleep(std::time::Duration::from_secs(3600)),
         "abort" if begins => std::process::abort(),
         "exit" if begins => std::process::exit(0),

@@ -1,0 +1,67 @@
+//! How the program ends: as its command did.
+
+use std::ffi::c_int;
+use std::io::Write;
+
+use nix::libc;
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+/// How a process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Exited(c_int),
+    /// By this signal.
+    Killed(c_int),
+}
+
+impl Ending {
+    /// Ends this process in the same way, without the finalisers of libraries: a thread may still be inside one of a GPU
+    /// vendor or a plugin, and must not find it taken down, which would cost the command its exit code.
+    pub(crate) fn end(self) -> ! {
+        // Nobody is left to tell if that fails.
+        let _ = std::io::stdout().flush();
+        if let Self::Killed(signal) = self {
+            die_of(signal);
+        }
+        // SAFETY: it does not return.
+        unsafe { libc::_exit(self.code()) }
+    }
+
+    /// The exit code that a shell shows for it.
+    fn code(self) -> c_int {
+        match self {
+            Self::Exited(code) => code,
+            Self::Killed(signal) => 128 + signal,
+        }
+    }
+}
+
+/// Ends this process by the signal. It returns where that cannot be: the first process of a container is not ended by
+/// its own signals.
+fn die_of(signal: c_int) {
+    // The core that is of use is the command's. A `core_pattern` with a pipe heeds only the second of these.
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    // SAFETY: it sets a number.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) };
+    // SAFETY: plain system calls on values of this function; for both types zeros are a value, the default action
+    // without flags and the empty set. (The safe wrappers do not know real-time signals.)
+    unsafe {
+        let default: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, &default, std::ptr::null_mut());
+        // To this thread: another one may read what is sent to the process.
+        libc::raise(signal);
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigaddset(&mut set, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_that_a_shell_shows() {
+        assert_eq!([Ending::Exited(7).code(), Ending::Killed(15).code()], [7, 143]);
+    }
+}

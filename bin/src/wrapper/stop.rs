@@ -1,0 +1,52 @@
+//! The tracker stops when the command does, so that a shell sees what it sees without it.
+
+use std::ffi::c_int;
+
+use nix::libc;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+use super::witness::Witness;
+
+/// The signal that the command was stopped by, if it is stopped. Each stop is told of once.
+pub(super) fn of_command(command: Pid) -> Option<c_int> {
+    let found = waitid(WaitId::Pid(command), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG).ok()??;
+    found.stopping_signal()
+}
+
+/// Stops this process as the command was stopped, until it is continued.
+pub(super) fn with_command(command: Pid, signal: c_int, witness: &mut Witness) {
+    // Without anybody who wakes it, only a shell that stopped the command is sure to continue both.
+    if !witness.watch(command) && signal == libc::SIGSTOP {
+        return;
+    }
+    if !is_continued() {
+        by(signal);
+    }
+    witness.end_watch();
+}
+
+/// Whether somebody wants this process to go on. A stop would make that forgotten.
+fn is_continued() -> bool {
+    // SAFETY: zeros are a value of the set, which the call writes to.
+    unsafe {
+        let mut pending: libc::sigset_t = std::mem::zeroed();
+        libc::sigpending(&mut pending) == 0 && libc::sigismember(&pending, libc::SIGCONT) == 1
+    }
+}
+
+/// In an orphaned process group the kernel ignores all but SIGSTOP; the first process of a container ignores that too.
+fn by(signal: c_int) {
+    // SAFETY: plain system calls on values of this function, for whose types zeros are a value: the default action and
+    // the empty set. What was in force is put back.
+    unsafe {
+        let default: libc::sigaction = std::mem::zeroed();
+        let mut found: libc::sigaction = std::mem::zeroed();
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigaddset(&mut set, signal);
+        libc::sigaction(signal, &default, &mut found);
+        libc::raise(signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+        libc::sigaction(signal, &found, std::ptr::null_mut());
+    }
+}
