@@ -106,6 +106,11 @@ impl Settings {
         types: &[ComponentType],
     ) -> Result<Component, ConfigError> {
         let key = Component::key(kind, name);
+        if name.contains(char::is_control) {
+            // It becomes the name of a thread, and stands in messages.
+            let (key, problem) = (format!("{}.{name:?}", kind.table()), "a name has no control characters".into());
+            return Err(ConfigError { key, value: None, origin: self.origin(kind.table()), problem });
+        }
         let mut values = match table {
             None => Map::new(),
             Some(Json::Object(values)) => values.clone(),

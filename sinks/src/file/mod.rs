@@ -37,6 +37,7 @@ pub struct FileConfig {
     /// Whether the file is compressed; yes when the name ends in .gz. It then grows every 10 seconds.
     pub gzip: Option<bool>,
     /// What happens when the file exists and is not empty.
+    #[schemars(extend("x-needs-named-file" = true))]
     pub if_exists: IfExists,
     /// Permissions of a new file, octal, less the umask.
     pub mode: String,
@@ -86,6 +87,12 @@ impl FileConfig {
         Encoder::new(self.format.unwrap_or(if is_csv { Format::Csv } else { Format::Json }), self.columns)
     }
 
+    /// The permissions of a new file.
+    fn permissions(&self) -> anyhow::Result<u32> {
+        let mode = u32::from_str_radix(&self.mode, 8).ok().filter(|mode| *mode <= 0o777);
+        mode.with_context(|| format!("mode = {:?}: must be octal, such as \"0640\"", self.mode))
+    }
+
     fn is_compressed(&self) -> bool {
         self.gzip.unwrap_or_else(|| has_suffix(&self.path, "gz"))
     }
@@ -99,17 +106,23 @@ through_json!(FileConfig);
 
 #[typetag::deserialize(name = "file")]
 impl SinkConfig for FileConfig {
-    fn build(&self, _: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
+    fn check(&self) -> anyhow::Result<()> {
         if self.path.as_os_str().is_empty() {
             bail!("path: is missing; it must name the file, such as path = \"run.jsonl\"");
         }
-        let mode = u32::from_str_radix(&self.mode, 8).ok().filter(|mode| *mode <= 0o777);
-        let mode = mode.with_context(|| format!("mode = {:?}: must be octal, such as \"0640\"", self.mode))?;
+        self.permissions()?;
         if !(self.rotate_secs >= 0.0 && self.rotate_secs.is_finite()) {
             bail!("rotate_secs = {}: must be a number of 0 or more", self.rotate_secs);
         }
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = std::fs::metadata(folder.unwrap_or(Path::new(".")));
+        folder.map(drop).with_context(|| format!("cannot write to {}", self.path.display()))
+    }
+
+    fn build(&self, _: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
+        self.check()?;
         let encoder = self.encoder();
-        let output = Output::open(&self.path, mode, self.if_exists, encoder, self.is_compressed())?;
+        let output = Output::open(&self.path, self.permissions()?, self.if_exists, encoder, self.is_compressed())?;
         Ok(Box::new(FileSink {
             output,
             encoder,
