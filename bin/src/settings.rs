@@ -346,7 +346,7 @@ mod tests {
     /// The keys that a file which nobody named may set: they neither load code, nor say where secrets go or come from, nor
     /// what is believed or destroyed. `path` and `output` are among them, because to record into a file is what such a file is
     /// for, and a file that holds anything but samples is refused.
-    const HARMLESS: [&str; 50] = [
+    const HARMLESS: &[&str] = &[
         "job.container_image",
         "job.env",
         "job.executor",
@@ -360,6 +360,30 @@ mod tests {
         "job.tags",
         "job.task_name",
         "job.team",
+        "sinks.csv.columns",
+        "sinks.csv.stream",
+        "sinks.file.columns",
+        "sinks.file.format",
+        "sinks.file.gzip",
+        "sinks.file.mode",
+        "sinks.file.path",
+        "sinks.file.rotate_bytes",
+        "sinks.file.rotate_keep",
+        "sinks.file.rotate_secs",
+        "sinks.sentinel-s3.finish_timeout_secs",
+        "sinks.sentinel-s3.spool_max_mib",
+        "sinks.sentinel-s3.upload_interval_secs",
+        "sinks.stdout-json.stream",
+        "sources.host.suppress",
+        "sources.process.pss_budget_pct",
+        "tracker.csv_columns",
+        "tracker.detect",
+        "tracker.format",
+        "tracker.interval_secs",
+        "tracker.no_cgroup",
+        "tracker.no_subreaper",
+        "tracker.output",
+        "tracker.quiet",
     ];
 
     #[test]

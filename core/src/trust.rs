@@ -67,12 +67,8 @@ fn open_folder(path: &Path) -> anyhow::Result<OwnedFd> {
     let mut folder = open(&CWD, &so_far, &so_far)?;
     for component in path.components().filter(|component| matches!(component, Component::Normal(_))) {
         let metadata = metadata(&folder)?;
-        if metadata.mode() & STICKY == 0 {
-            judge(&metadata)
-        } else {
-            judge_owner(&metadata)
-        }
-        .map_err(|why| blame(&so_far, why))?;
+        if metadata.mode() & STICKY == 0 { judge(&metadata) } else { judge_owner(&metadata) }
+            .map_err(|why| blame(&so_far, why))?;
         so_far.push(component);
         folder = open(&folder, component.as_ref(), &so_far)?;
     }

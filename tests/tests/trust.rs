@@ -205,7 +205,11 @@ fn what_loads_code_or_leads_secrets_elsewhere_counts_only_from_a_named_file() {
         for tool in tools {
             let output = track_in(folder.path(), tool);
             let said = text(&output.stderr);
-            assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{contents}{tool:?}: {said}");
+            assert_eq!(
+                (output.status.code(), text(&output.stdout).as_str()),
+                (Some(2), ""),
+                "{contents}{tool:?}: {said}"
+            );
             assert_eq!(said.lines().count(), 1, "{contents}: {said}");
             for part in [&place, key, "-c resource-tracker.toml"] {
                 assert!(said.contains(part), "{contents}: {part} is not in: {said}");
@@ -229,7 +233,8 @@ fn what_loads_code_or_leads_secrets_elsewhere_counts_only_from_a_named_file() {
 fn a_named_file_that_is_missing_or_broken_is_said_once() {
     let folder = folder();
     fs::write(folder.path().join("broken.toml"), "[tracker\ninterval_secs = 'x'\n").unwrap();
-    let cases = [("broken.toml", "broken.toml:1:9: "), ("none.toml", "none.toml: cannot be read: "), ("/", "/: cannot")];
+    let cases =
+        [("broken.toml", "broken.toml:1:9: "), ("none.toml", "none.toml: cannot be read: "), ("/", "/: cannot")];
     for (file, said) in cases {
         let output = track_in(folder.path(), &["-c", file, "-q", "--", "sh", "-c", "echo ran; exit 3"]);
         let message = text(&output.stderr);

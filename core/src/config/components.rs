@@ -108,8 +108,8 @@ impl Settings {
         let key = Component::key(kind, name);
         if name.contains(char::is_control) {
             // It becomes the name of a thread, and stands in messages.
-            let (key, problem) = (format!("{}.{name:?}", kind.table()), "a name has no control characters".into());
-            return Err(ConfigError { key, value: None, origin: self.origin(kind.table()), problem });
+            let (shown, problem) = (format!("{}.{name:?}", kind.table()), "a name has no control characters".into());
+            return Err(ConfigError { key: shown, value: None, origin: self.origin(&key), problem });
         }
         let mut values = match table {
             None => Map::new(),

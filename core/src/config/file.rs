@@ -51,7 +51,8 @@ impl ConfigFile {
             Ok(None) => file.missing = true,
             Err(why) => {
                 let name = &file.name;
-                file.problem = Some(format!("{name}: is not read, because {why}; to read it all the same: -c ./{name}"));
+                file.problem =
+                    Some(format!("{name}: is not read, because {why}; to read it all the same: -c ./{name}"));
             }
         }
         file
