@@ -186,12 +186,12 @@ pub(crate) fn settings_with(cli: &Cli, file: &ConfigFile) -> anyhow::Result<Sett
         // Once more, because names of components matter in the layers.
         settings = layers(cli, file, registry)?;
     }
-    if !cli.configuration.set.is_empty() {
-        settings.check_assignments(&known_tables())?;
-    }
     let tracker: TrackerTable = settings.extract("tracker")?;
     settings = default_sink(settings, &tracker);
     settings = sentinel(settings);
+    if !cli.configuration.set.is_empty() {
+        settings.check_assignments(&known_tables())?;
+    }
     for name in &cli.configuration.enable {
         settings = settings.switch("--enable", name, true)?;
     }

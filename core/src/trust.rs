@@ -187,6 +187,7 @@ mod tests {
         mode(&inner, 0o1777);
         assert!(said(&file).contains("inner: others"), "but anybody can link a file there");
         mode(&inner, 0o755);
+        mode(&outer, 0o755);
         mode(&file, 0o757);
         assert!(said(&file).starts_with("others can write to it (mode 757)"), "{}", said(&file));
         assert_eq!(said(&inner), "is no regular file");
