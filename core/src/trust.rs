@@ -40,8 +40,8 @@ impl TrustedFile {
     }
 }
 
-const WAY_OUT: &str = "it and every folder above it have to belong to root or to you, and only they may write there: \
-                       chown or chmod go-w it, or copy the file to a folder of your own";
+const WAY_OUT: &str = "a plugin and every folder above it have to belong to root or to you, and nobody else may write \
+                       there; chmod go-w what is yours, or copy the file to a folder of your own";
 
 /// Looks at a folder and all above it, as sshd does with StrictModes.
 ///

@@ -281,6 +281,21 @@ fn assert_refused(plugin: &Path, blamed: &Path, why: &str) {
 }
 
 #[test]
+fn keys_of_a_plugin_can_need_a_named_file_as_well() {
+    let folder = folder();
+    write(folder.path(), "[sources.infiniband]\nroot = '/tmp'\n");
+    let plugin = format!("--plugin={}", shared_library("infiniband").display());
+    for isolate in ["--set=plugins.isolate=false", "--set=plugins.isolate=true"] {
+        let output = track_in(folder.path(), &[&plugin, isolate, "-q", "--", "echo", "started"]);
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{said}");
+        assert!(said.contains("resource-tracker.toml:2:1: sources.infiniband.root = \"/tmp\": "), "{said}");
+        let named = track_in(folder.path(), &["-c", FILE, &plugin, isolate, "-q", "--", "true"]);
+        assert_eq!((named.status.code(), text(&named.stderr).as_str()), (Some(0), ""));
+    }
+}
+
+#[test]
 fn every_folder_above_a_plugin_counts() {
     let folder = folder();
     let plugin = plugin_in(folder.path());

@@ -159,6 +159,7 @@ impl Settings {
     }
 
     fn configurations<T: Configuration>(&self, kind: Kind) -> Result<Named<T>, ConfigError> {
+        self.check_found_file(&[])?;
         let components = self.components(kind)?.into_iter().filter(|component| component.state.on);
         components
             .map(|component| match component.parse::<T>(component.values.clone()) {
