@@ -27,8 +27,8 @@ const EXAMPLES: &str = "Examples:
       timeout 1d resource-tracker -i 10s -o day.csv.gz
 
 Every flag has an environment variable: --job-name is TRACKER_JOB_NAME, --interval is TRACKER_INTERVAL, and so on; any
-other key of the configuration is TRACKER_ and its path, as in TRACKER_SINKS__ARCHIVE__PATH. Flags win over variables,
-variables over the file. The words components, config, schema, plugin, upload, completions, man-page and help are commands of the
+other key of the configuration is TRACKER_ and its path, as in TRACKER_SINKS__FILE__PATH=run.jsonl. Flags win over
+variables, variables over the file. The words components, config, schema, plugin, upload, completions, man-page and help are commands of the
 tracker; to run a program of that name, put -- in front of it.";
 
 #[derive(Debug, Parser)]
@@ -107,7 +107,8 @@ pub(crate) struct Output {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Configuration")]
 pub(crate) struct Configuration {
-    /// Configuration file; one that is missing or broken counts as empty [default: resource-tracker.toml]
+    /// Configuration file; one that is missing or broken counts as empty [default:
+    /// resource-tracker.toml, if nobody else can write it]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
@@ -123,7 +124,7 @@ pub(crate) struct Configuration {
     #[arg(long, value_name = "FILE")]
     pub(crate) plugin: Vec<PathBuf>,
 
-    /// Set any key of the configuration, as in sinks.archive.path=run.jsonl
+    /// Set any key of the configuration, as in sinks.file.path=run.jsonl
     #[arg(long, value_name = "KEY=VALUE", value_parser = ValueParser::from(assignment))]
     pub(crate) set: Vec<(String, String)>,
 }

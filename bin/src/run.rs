@@ -8,7 +8,7 @@ use resource_tracker_core::{Host, Run, Tracker};
 use crate::cli::Cli;
 use crate::ending::Ending;
 use crate::inherited::Inherited;
-use crate::settings::{JobTable, TrackerTable, settings};
+use crate::settings::{Plan, settings};
 use crate::{standalone, surroundings, wrapper};
 
 /// Runs to the end, and says how the program is to end.
@@ -16,9 +16,7 @@ use crate::{standalone, surroundings, wrapper};
 /// # Errors
 /// What is wrong with the configuration or with an output; no command was started.
 pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
-    let settings = settings(cli)?;
-    let table: TrackerTable = settings.extract("tracker")?;
-    let mut job: JobTable = settings.extract("job")?;
+    let Plan { tracker: table, mut job, sources, sinks } = Plan::new(&settings(cli)?)?;
     if table.detect {
         let variable = |name: &str| std::env::var(name).ok();
         surroundings::complete(&mut job.labels, &cli.command, variable, Path::new("/"));
@@ -38,10 +36,10 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
         wrapper::Options { subreaper: !table.no_subreaper, cgroup: (!table.no_cgroup).then(|| table.procfs.clone()) };
     let procfs = table.procfs.clone();
     let mut tracker = Tracker::new(run).host(Host::new(table.procfs, table.sysfs));
-    for (name, config) in settings.sources()? {
+    for (name, config) in sources {
         tracker = tracker.source(name, config);
     }
-    for (name, config) in settings.sinks()? {
+    for (name, config) in sinks {
         let context = || format!("sinks.{name}");
         tracker = tracker.sink_from(name.clone(), &*config).with_context(context)?;
     }

@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use resource_tracker_core::config::{ConfigError, Interval, KnownTable};
+use anyhow::Context;
+use resource_tracker_core::config::{ConfigError, ConfigFile, Interval, KnownTable, Named};
 use resource_tracker_core::registry::Registry;
-use resource_tracker_core::{Job, Settings};
+use resource_tracker_core::{Job, Settings, SinkConfig, SourceConfig};
 use resource_tracker_sinks::sentinel::TOKEN;
 use resource_tracker_sinks::{Columns, Format};
 use schemars::JsonSchema;
@@ -70,8 +71,10 @@ pub(crate) struct TrackerTable {
     #[serde(deserialize_with = "switch")]
     pub(crate) detect: bool,
     /// Where procfs is mounted.
+    #[schemars(extend("x-needs-named-file" = true))]
     pub(crate) procfs: PathBuf,
     /// Where sysfs is mounted.
+    #[schemars(extend("x-needs-named-file" = true))]
     pub(crate) sysfs: PathBuf,
 }
 
@@ -105,6 +108,7 @@ pub(crate) struct JobTable {
 
 /// Which plugins are loaded: the table `[plugins]`.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[schemars(extend("x-needs-named-file" = true))]
 #[serde(default)]
 pub(crate) struct PluginsTable {
     /// Files to load.
@@ -156,23 +160,38 @@ pub(crate) fn known_tables() -> [KnownTable; 3] {
     ]
 }
 
-/// The configuration file that the user means.
-pub(crate) fn config_file(cli: &Cli) -> PathBuf {
+/// Reads the configuration file that the user named, or the one that lies in the current folder.
+pub(crate) fn config_file(cli: &Cli) -> ConfigFile {
     let variable = || std::env::var_os("TRACKER_CONFIG").filter(|path| !path.is_empty()).map(PathBuf::from);
-    cli.configuration.config.clone().or_else(variable).unwrap_or_else(|| DEFAULT_FILE.into())
+    match cli.configuration.config.clone().or_else(variable) {
+        Some(path) => ConfigFile::named(&path),
+        None => ConfigFile::found(Path::new(DEFAULT_FILE)),
+    }
+}
+
+/// The whole configuration. That its file cannot be used is no error, but is said.
+pub(crate) fn settings(cli: &Cli) -> anyhow::Result<Settings> {
+    let file = config_file(cli);
+    if let Some(problem) = file.problem() {
+        log::warn!("{problem}; the defaults are used");
+    }
+    settings_with(cli, &file)
 }
 
 /// All layers: the file, the environment, the flags, and below them the sink that samples go to by default.
-pub(crate) fn settings(cli: &Cli) -> anyhow::Result<Settings> {
-    let mut settings = layers(cli, Registry::new())?;
+pub(crate) fn settings_with(cli: &Cli, file: &ConfigFile) -> anyhow::Result<Settings> {
+    let mut settings = layers(cli, file, Registry::new())?;
     let registry = plugins::load(cli, &settings)?;
     if registry.plugins().next().is_some() {
         // Once more, because names of components matter in the layers.
-        settings = layers(cli, registry)?;
+        settings = layers(cli, file, registry)?;
     }
     let tracker: TrackerTable = settings.extract("tracker")?;
     settings = outputs::default_sink(settings, &tracker)?;
     settings = sentinel(settings);
+    if !cli.configuration.set.is_empty() {
+        settings.check_assignments(&known_tables())?;
+    }
     for name in &cli.configuration.enable {
         settings = settings.switch("--enable", name, true)?;
     }
@@ -184,11 +203,14 @@ pub(crate) fn settings(cli: &Cli) -> anyhow::Result<Settings> {
 }
 
 /// What the user set, wherever.
-fn layers(cli: &Cli, registry: Registry) -> Result<Settings, ConfigError> {
-    let settings = Settings::of(registry).file(&config_file(cli)).environment(&VARIABLES, std::env::vars_os());
+fn layers(cli: &Cli, file: &ConfigFile, registry: Registry) -> Result<Settings, ConfigError> {
+    let settings = Settings::of(registry).config_file(file.clone()).environment(&VARIABLES, std::env::vars_os())?;
     let mut settings = flags(settings, cli);
     for (key, value) in &cli.configuration.set {
         settings = settings.set_assignment("--set", &format!("{key}={value}"))?;
+    }
+    if file.was_found() {
+        settings.check_found_file(&known_tables())?;
     }
     Ok(settings)
 }
@@ -238,7 +260,7 @@ fn flags(mut settings: Settings, cli: &Cli) -> Settings {
         settings = settings.set("--spool-max", &format!("{SENTINEL}.spool_max_mib"), limit);
     }
     for (key, value) in &metadata.tag {
-        settings = settings.set("--tag", &format!("job.tags.{key}"), value.as_str());
+        settings = settings.set_at("--tag", ["job", "tags", key].into_iter(), value.as_str());
     }
     settings
 }
@@ -252,7 +274,96 @@ fn sentinel(settings: Settings) -> Settings {
     settings.set_default(TOKEN, "sources.cloud.enabled", true)
 }
 
-/// Whether the user named a configuration file.
-pub(crate) fn names_file(cli: &Cli) -> bool {
-    config_file(cli) != Path::new(DEFAULT_FILE)
+/// A run as it is configured, looked at as closely as can be without opening anything.
+pub(crate) struct Plan {
+    pub(crate) tracker: TrackerTable,
+    pub(crate) job: JobTable,
+    pub(crate) sources: Named<Box<dyn SourceConfig>>,
+    pub(crate) sinks: Named<Box<dyn SinkConfig>>,
+}
+
+impl Plan {
+    /// # Errors
+    /// What a run refuses before the command starts.
+    pub(crate) fn new(settings: &Settings) -> anyhow::Result<Self> {
+        let plan = Self {
+            tracker: settings.extract("tracker")?,
+            job: settings.extract("job")?,
+            sources: settings.sources()?,
+            sinks: settings.sinks()?,
+        };
+        for (name, config) in &plan.sinks {
+            config.check().with_context(|| format!("sinks.{name}"))?;
+        }
+        Ok(plan)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use resource_tracker_core::config::NEEDS_NAMED_FILE;
+    use resource_tracker_core::registry::Kind;
+
+    use super::*;
+
+    /// The keys that a file which nobody named may set: they neither load code, nor say where secrets go or come from, nor
+    /// what is believed or destroyed. `path` and `output` are among them, because to record into a file is what such a file is
+    /// for, and a file that holds anything but samples is refused.
+    const HARMLESS: &[&str] = &[
+        "job.container_image",
+        "job.env",
+        "job.executor",
+        "job.external_run_id",
+        "job.language",
+        "job.name",
+        "job.orchestrator",
+        "job.pid",
+        "job.project_name",
+        "job.stage_name",
+        "job.tags",
+        "job.task_name",
+        "job.team",
+        "sinks.csv.columns",
+        "sinks.csv.stream",
+        "sinks.file.columns",
+        "sinks.file.format",
+        "sinks.file.gzip",
+        "sinks.file.mode",
+        "sinks.file.path",
+        "sinks.file.rotate_bytes",
+        "sinks.file.rotate_keep",
+        "sinks.file.rotate_secs",
+        "sinks.sentinel-s3.finish_timeout_secs",
+        "sinks.sentinel-s3.spool_max_mib",
+        "sinks.sentinel-s3.upload_interval_secs",
+        "sinks.stdout-json.stream",
+        "sources.host.suppress",
+        "sources.process.pss_budget_pct",
+        "tracker.csv_columns",
+        "tracker.detect",
+        "tracker.format",
+        "tracker.interval_secs",
+        "tracker.no_cgroup",
+        "tracker.no_subreaper",
+        "tracker.output",
+        "tracker.quiet",
+    ];
+
+    #[test]
+    fn of_every_key_it_is_known_whether_it_needs_a_named_file() {
+        let registry = Registry::new();
+        let components = Kind::ALL.into_iter().flat_map(|kind| {
+            let table = move |name: &str| format!("{}.{name}", kind.table());
+            registry.of(kind).into_iter().map(move |component| (table(component.name), component.schema()))
+        });
+        let tables = known_tables().into_iter().map(|table| (table.name.to_owned(), table.schema));
+        let mut unmarked = Vec::new();
+        for (table, schema) in tables.chain(components).filter(|(_, schema)| schema[NEEDS_NAMED_FILE] != true) {
+            let keys = schema["properties"].as_object().into_iter().flatten();
+            let keys = keys.filter(|(_, key)| key[NEEDS_NAMED_FILE] != true);
+            unmarked.extend(keys.map(|(name, _)| format!("{table}.{name}")));
+        }
+        unmarked.sort_unstable();
+        assert_eq!(unmarked, HARMLESS, "mark a new key with {NEEDS_NAMED_FILE}, or list it here with a reason");
+    }
 }

@@ -47,7 +47,7 @@ impl<Q: Send + 'static, A: Clone + Send + 'static> Background<Q, A> {
         let state = State { question: None, answer: None, works: false, closed: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), asked: Condvar::new(), answered: Condvar::new() });
         let worker = Arc::clone(&shared);
-        thread::Builder::new().name(name.to_owned()).spawn(move || {
+        thread::Builder::new().name(name.replace('\0', "?")).spawn(move || {
             let mut state = worker.lock();
             while !state.closed {
                 let Some(question) = state.question.take() else {

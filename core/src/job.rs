@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use std::time::{Duration, SystemTime};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value as Json;
 
 /// What the user says about the run: labels that make it findable later. The table `[job]` of the configuration.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -34,7 +35,30 @@ pub struct Job {
     /// Container image, with its tag.
     pub container_image: Option<String>,
     /// Any further labels.
+    #[serde(deserialize_with = "tags")]
     pub tags: BTreeMap<String, String>,
+}
+
+/// Labels, which may also be written as numbers, dates, and with dots in their names.
+fn tags<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+    fn add(tags: &mut BTreeMap<String, String>, name: String, value: Json) -> Result<(), String> {
+        let text = match value {
+            Json::String(text) => text,
+            Json::Number(_) | Json::Bool(_) => value.to_string(),
+            // `a.b = "c"` in TOML is a table in a table.
+            Json::Object(members) => {
+                let mut members = members.into_iter();
+                return members.try_for_each(|(member, value)| add(tags, format!("{name}.{member}"), value));
+            }
+            Json::Array(_) | Json::Null => return Err(format!("the tag {name:?} must be a text, a number or a date")),
+        };
+        tags.insert(name, text);
+        Ok(())
+    }
+    let mut tags = BTreeMap::new();
+    let mut values = serde_json::Map::<String, Json>::deserialize(deserializer)?.into_iter();
+    values.try_for_each(|(name, value)| add(&mut tags, name, value)).map_err(serde::de::Error::custom)?;
+    Ok(tags)
 }
 
 /// The facts of a run, known when it starts.

@@ -27,6 +27,7 @@ pub mod sink;
 pub mod source;
 mod tracked;
 pub mod tracker;
+pub mod trust;
 pub mod unit;
 
 pub use config::{ConfigError, Settings};

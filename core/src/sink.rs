@@ -48,6 +48,14 @@ pub struct SinkContext {
 /// implementation gives the name of its type.
 #[typetag::deserialize(tag = "type")]
 pub trait SinkConfig: Debug + Send + Sync {
+    /// Looks whether it could work, without opening or changing anything: `config check` asks, and a run before it builds.
+    ///
+    /// # Errors
+    /// What [`build`](Self::build) would fail over whatever the destination is.
+    fn check(&self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
     /// Opens the destination, before the command starts.
     ///
     /// # Errors

@@ -65,10 +65,12 @@ fn a_plugin_that_was_built_with_the_header_of_before() {
     if !has("cc", "a_plugin_that_was_built_with_the_header_of_before") {
         return;
     }
-    let plugin = tempfile::Builder::new().suffix(".so").tempfile().unwrap();
+    // Not in /tmp itself, where everybody can put files.
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = folder.path().join("thermal.so");
     let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("fakes/abi-1.0");
-    compile("cc", &["-O1"], &header, plugin.path());
-    assert_temperatures(plugin.path());
+    compile("cc", &["-O1"], &header, &plugin);
+    assert_temperatures(&plugin);
 }
 
 #[test]

@@ -3,13 +3,13 @@
 use std::fmt::Write;
 
 use resource_tracker_core::Settings;
-use resource_tracker_core::config::is_secret;
+use resource_tracker_core::config::{ConfigFile, is_secret};
 use resource_tracker_core::registry::Kind;
 use serde_json::{Map, Value as Json};
 
 use super::print;
 use crate::cli::{Cli, ConfigAction};
-use crate::settings::{JobTable, PluginsTable, TrackerTable, config_file, known_tables, names_file, settings};
+use crate::settings::{JobTable, Plan, PluginsTable, TrackerTable, config_file, known_tables, settings, settings_with};
 
 pub(crate) fn config(cli: &Cli, action: &ConfigAction) -> anyhow::Result<i32> {
     match action {
@@ -20,33 +20,31 @@ pub(crate) fn config(cli: &Cli, action: &ConfigAction) -> anyhow::Result<i32> {
 
 fn check(cli: &Cli) -> anyhow::Result<i32> {
     let file = config_file(cli);
-    // A plugin that cannot be loaded is said below.
-    let registry = settings(cli).map(|settings| settings.registry().clone()).unwrap_or_default();
-    let plain = Settings::of(registry).file(&file);
-    let mut problems = plain.check(&known_tables());
-    if !plain.has_file() && !names_file(cli) {
-        problems.clear();
-    }
-    // What the environment and the flags say is checked where a run would fail over it.
-    if problems.is_empty()
-        && let Err(error) = settings(cli).and_then(|settings| Ok(runnable(&settings)?))
-    {
-        problems.push(format!("{error:#}"));
-    }
+    let problems = problems(cli, &file);
     if problems.is_empty() {
-        let what = if plain.has_file() { "is good" } else { "does not exist; defaults are used" };
-        return print(format!("{} {what}\n", file.display()).as_bytes());
+        let what = if file.is_missing() { "does not exist; defaults are used" } else { "is good" };
+        return print(format!("{} {what}\n", file.name()).as_bytes());
     }
     print((problems.join("\n") + "\n").as_bytes())?;
     Ok(1)
 }
 
-fn runnable(settings: &Settings) -> Result<(), resource_tracker_core::ConfigError> {
-    settings.extract::<TrackerTable>("tracker")?;
-    settings.extract::<JobTable>("job")?;
-    settings.sources()?;
-    settings.sinks()?;
-    Ok(())
+/// Everything that is wrong, and last what a run would end with, if that is something else.
+fn problems(cli: &Cli, file: &ConfigFile) -> Vec<String> {
+    let (tables, settings) = (known_tables(), settings_with(cli, file));
+    // Without the plugins, their components are unknown; that they cannot be loaded is said below.
+    let registry = settings.as_ref().map(|settings| settings.registry().clone()).unwrap_or_default();
+    let mut problems = Settings::of(registry).config_file(file.clone()).check(&tables);
+    let (refused, more) = match settings {
+        Ok(settings) => (Plan::new(&settings).err(), settings.check(&tables)),
+        Err(error) => (Some(error), Vec::new()),
+    };
+    for problem in more.into_iter().chain(refused.map(|error| format!("{error:#}"))) {
+        if !problems.contains(&problem) {
+            problems.push(problem);
+        }
+    }
+    problems
 }
 
 /// The merged configuration as TOML, with the origin of each value as a comment.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value as Json};
 
 use super::components::{suggestion, unknown};
 use super::error::Parse;
-use super::{Component, ConfigError, Settings};
+use super::{Component, ConfigError, Settings, tree};
 use crate::registry::{Kind, inline_generator};
 use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
@@ -33,26 +33,68 @@ impl Settings {
     pub fn check(&self, tables: &[KnownTable]) -> Vec<String> {
         let broken = self.file.as_ref().and_then(|file| file.problem.clone());
         let mut problems: Vec<String> = broken.into_iter().collect();
-        let mut known: Vec<&str> = tables.iter().map(|table| table.name).collect();
-        known.extend([Kind::Source.table(), Kind::Sink.table()]);
         let tree = self.tree();
         for (key, value) in tree.as_object().into_iter().flatten() {
-            let errors = match tables.iter().find(|table| table.name == key) {
-                _ if !known.contains(&key.as_str()) => {
-                    vec![self.error(key, suggestion("there is no such table", key, &known))]
-                }
-                Some(table) => self.check_table(key, value, &table.schema, &table.parse),
-                None if *key == *Kind::Source.table() => self.check_components(Kind::Source, value),
-                None => self.check_components(Kind::Sink, value),
+            let table = tables.iter().find(|table| table.name == key);
+            let errors = match (table, Kind::ALL.into_iter().find(|kind| kind.table() == key)) {
+                (None, None) => vec![self.no_such_table(key, tables)],
+                (Some(table), _) => self.check_table(key, value, &table.schema, &Json::Null, &table.parse),
+                (None, Some(kind)) => self.check_components(kind, value),
             };
             problems.extend(errors.iter().map(ConfigError::to_string));
         }
         problems
     }
 
-    /// Whether the configuration file exists.
-    pub fn has_file(&self) -> bool {
-        self.file.as_ref().is_some_and(|file| !file.missing)
+    /// Looks whether all that [`set_assignment`](Self::set_assignment) set is there to be set. It comes after all layers,
+    /// because the type of a component decides.
+    ///
+    /// # Errors
+    /// Names the key, and the nearest one that there is.
+    pub fn check_assignments(&self, tables: &[KnownTable]) -> Result<(), ConfigError> {
+        let assigned = tree(&self.assigned);
+        for (table, members) in assigned.as_object().into_iter().flatten() {
+            let members = members.as_object().into_iter().flatten();
+            let known_table = tables.iter().find(|known| known.name == table);
+            match (known_table, Kind::ALL.into_iter().find(|kind| kind.table() == table)) {
+                (None, None) => return Err(self.no_such_table(table, tables)),
+                (Some(known), _) => {
+                    let known = Keys::of(&known.schema, &Json::Null);
+                    members.map(|(name, _)| name).try_for_each(|name| self.no_such_key(table, name, &known, ""))?;
+                }
+                (None, Some(kind)) => {
+                    members.into_iter().try_for_each(|(name, keys)| self.check_assigned(kind, name, keys))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_assigned(&self, kind: Kind, name: &str, keys: &Json) -> Result<(), ConfigError> {
+        let types = self.registry.of(kind);
+        let tables = self.table(kind.table()).unwrap_or_default();
+        let component = self.component(kind, name, tables.get(name), &types)?;
+        let key = Component::key(kind, name);
+        let Some(component_type) = component.component_type else {
+            return Err(self.error(&key, unknown(kind, name, &types)));
+        };
+        let known = Keys::of(&component_type.schema(), &component_type.defaults()).and(&["enabled", "type"]);
+        let keys = keys.as_object().into_iter().flatten();
+        keys.map(|(name, _)| name).try_for_each(|name| self.no_such_key(&key, name, &known, ""))
+    }
+
+    fn no_such_table(&self, name: &str, tables: &[KnownTable]) -> ConfigError {
+        let known = tables.iter().map(|table| table.name).chain(Kind::ALL.map(Kind::table));
+        self.error(name, suggestion("there is no such table", name, &known.collect::<Vec<_>>()))
+    }
+
+    fn no_such_key(&self, table: &str, name: &str, known: &Keys, so: &str) -> Result<(), ConfigError> {
+        if known.has(name) {
+            return Ok(());
+        }
+        let names: Vec<&str> = known.names.iter().map(String::as_str).collect();
+        let problem = suggestion(&format!("there is no such key{so}"), name, &names);
+        Err(self.error(&format!("{table}.{name}"), problem))
     }
 
     fn check_components(&self, kind: Kind, tables: &Json) -> Vec<ConfigError> {
@@ -75,25 +117,53 @@ impl Settings {
                 Kind::Source => &|values| component.parse::<Box<dyn SourceConfig>>(values).map(drop),
                 Kind::Sink => &|values| component.parse::<Box<dyn SinkConfig>>(values).map(drop),
             };
-            self.check_table(&key, &values, &component_type.schema(), parse)
+            self.check_table(&key, &values, &component_type.schema(), &component_type.defaults(), parse)
         };
         tables.iter().flat_map(one).collect()
     }
 
-    fn check_table(&self, key: &str, values: &Json, schema: &Json, parse: Parse<'_>) -> Vec<ConfigError> {
+    fn check_table(
+        &self,
+        key: &str,
+        values: &Json,
+        schema: &Json,
+        defaults: &Json,
+        parse: Parse<'_>,
+    ) -> Vec<ConfigError> {
         let Some(values) = values.as_object() else {
             return vec![self.error(key, "must be a table")];
         };
-        let known: Vec<&str> =
-            schema["properties"].as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
-        let one = |(name, value): (&String, &Json)| {
-            if known.contains(&name.as_str()) {
-                self.blame_key(key, name, value, schema, parse)
-            } else {
-                let problem = suggestion("there is no such key, so it is ignored", name, &known);
-                Some(self.error(&format!("{key}.{name}"), problem))
-            }
+        let known = Keys::of(schema, defaults);
+        let one = |(name, value): (&String, &Json)| match self.no_such_key(key, name, &known, ", so it is ignored") {
+            Ok(()) => self.blame_key(key, name, value, schema, parse),
+            Err(error) => Some(error),
         };
         values.iter().filter_map(one).collect()
+    }
+}
+
+/// The keys of a table.
+struct Keys {
+    names: Vec<String>,
+    /// A plugin need not say which there are.
+    are_known: bool,
+}
+
+impl Keys {
+    fn of(schema: &Json, defaults: &Json) -> Self {
+        let keys = |table: &Json| table.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect();
+        let mut names: Vec<String> = keys(&schema["properties"]);
+        let further: Vec<String> = keys(defaults);
+        names.extend(further.into_iter().filter(|name| schema["properties"].get(name).is_none()));
+        Self { are_known: schema["properties"].is_object() || !names.is_empty(), names }
+    }
+
+    fn and(mut self, more: &[&str]) -> Self {
+        self.names.extend(more.iter().map(|name| (*name).to_owned()));
+        self
+    }
+
+    fn has(&self, name: &str) -> bool {
+        !self.are_known || self.names.iter().any(|known| known == name)
     }
 }

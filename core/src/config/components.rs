@@ -106,6 +106,11 @@ impl Settings {
         types: &[ComponentType],
     ) -> Result<Component, ConfigError> {
         let key = Component::key(kind, name);
+        if name.contains(char::is_control) {
+            // It becomes the name of a thread, and stands in messages.
+            let (shown, problem) = (format!("{}.{name:?}", kind.table()), "a name has no control characters".into());
+            return Err(ConfigError { key: shown, value: None, origin: self.origin(&key), problem });
+        }
         let mut values = match table {
             None => Map::new(),
             Some(Json::Object(values)) => values.clone(),
@@ -154,6 +159,7 @@ impl Settings {
     }
 
     fn configurations<T: Configuration>(&self, kind: Kind) -> Result<Named<T>, ConfigError> {
+        self.check_found_file(&[])?;
         let components = self.components(kind)?.into_iter().filter(|component| component.state.on);
         components
             .map(|component| match component.parse::<T>(component.values.clone()) {

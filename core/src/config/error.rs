@@ -40,6 +40,15 @@ pub fn is_secret(key: &str) -> bool {
     ["token", "secret", "password", "credential"].iter().any(|word| name.contains(word))
 }
 
+/// A value as it would be written; `None` for tables and lists.
+pub(super) fn shown(key: &str, value: &Json) -> Option<String> {
+    match value {
+        Json::Array(_) | Json::Object(_) => None,
+        _ if is_secret(key) => Some("***".into()),
+        value => Some(value.to_string()),
+    }
+}
+
 /// Whether a table can be read, tried out.
 pub(super) type Parse<'a> = &'a dyn Fn(Map<String, Json>) -> serde_json::Result<()>;
 
@@ -48,13 +57,8 @@ impl Settings {
         ConfigError { key: key.into(), value: self.shown(key), origin: self.origin(key), problem: problem.into() }
     }
 
-    /// The value of a key as it would be written; `None` for tables and lists.
     fn shown(&self, key: &str) -> Option<String> {
-        match self.value(key)? {
-            Json::Array(_) | Json::Object(_) => None,
-            _ if is_secret(key) => Some("***".into()),
-            value => Some(value.to_string()),
-        }
+        shown(key, &self.value(key)?)
     }
 
     /// The error for a table that could not be read: names the key that is to blame, found by reading each alone.

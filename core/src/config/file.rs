@@ -8,13 +8,18 @@ use std::path::Path;
 use figment::value::Dict;
 use toml::de::{DeTable, DeValue};
 
+use crate::trust;
+
 /// Larger files are no configuration.
 const MAX_SIZE: u64 = 1 << 20;
 
+/// A configuration file that was read, or could not be.
 #[derive(Debug, Clone)]
-pub(super) struct ConfigFile {
+pub struct ConfigFile {
     /// Its path as the user gave it.
     pub(super) name: String,
+    /// Whether the user named it; one that was merely found says less.
+    pub(super) is_named: bool,
     pub(super) values: Option<Dict>,
     /// What is wrong with the file as a whole, with the position where there is one.
     pub(super) problem: Option<String>,
@@ -24,32 +29,77 @@ pub(super) struct ConfigFile {
 }
 
 impl ConfigFile {
-    pub(super) fn read(path: &Path) -> Self {
-        let name = path.display().to_string();
-        let mut file = Self { name, values: None, problem: None, missing: false, text: String::new() };
-        let read = File::open(path).and_then(|file| {
-            let mut text = String::new();
-            file.take(MAX_SIZE + 1).read_to_string(&mut text).map(|_| text)
-        });
-        match read {
+    /// Reads a file that the user named.
+    pub fn named(path: &Path) -> Self {
+        let mut file = Self::empty(path, true);
+        match File::open(path) {
+            Ok(open) => file.read(open),
             Err(error) => {
                 file.missing = error.kind() == ErrorKind::NotFound;
                 file.problem = Some(format!("{}: cannot be read: {error}", file.name));
             }
-            Ok(text) if text.len() as u64 > MAX_SIZE => {
+        }
+        file
+    }
+
+    /// Reads a file that nobody named, because it lies where one is looked for. It has to be [trusted](crate::trust), and
+    /// has no say in what [needs a named file](super::NEEDS_NAMED_FILE). That there is none is no problem.
+    pub fn found(path: &Path) -> Self {
+        let mut file = Self::empty(path, false);
+        match trust::open_found(path) {
+            Ok(Some(open)) => file.read(open),
+            Ok(None) => file.missing = true,
+            Err(why) => {
+                let name = &file.name;
                 file.problem =
-                    Some(format!("{}: is larger than {MAX_SIZE} bytes, so it is no configuration", file.name));
+                    Some(format!("{name}: is not read, because {why}; to read it all the same: -c ./{name}"));
             }
-            Ok(text) => match super::toml::parse(&text) {
-                Ok(values) => (file.values, file.text) = (Some(values), text),
+        }
+        file
+    }
+
+    fn empty(path: &Path, is_named: bool) -> Self {
+        let name = path.display().to_string();
+        Self { name, is_named, values: None, problem: None, missing: false, text: String::new() }
+    }
+
+    fn read(&mut self, file: File) {
+        let mut text = String::new();
+        match file.take(MAX_SIZE + 1).read_to_string(&mut text) {
+            Err(error) => self.problem = Some(format!("{}: cannot be read: {error}", self.name)),
+            Ok(length) if length as u64 > MAX_SIZE => {
+                self.problem =
+                    Some(format!("{}: is larger than {MAX_SIZE} bytes, so it is no configuration", self.name));
+            }
+            Ok(_) => match super::toml::parse(&text) {
+                Ok(values) => (self.values, self.text) = (Some(values), text),
                 Err(error) => {
                     let message = error.message().replace('\n', ", ");
                     let (line, column) = line_and_column(&text, &error.span().unwrap_or(0..0));
-                    file.problem = Some(format!("{}:{line}:{column}: {message}", file.name));
+                    self.problem = Some(format!("{}:{line}:{column}: {message}", self.name));
                 }
             },
         }
-        file
+    }
+
+    /// What is wrong with the file as a whole, in one line, so that it counts as empty.
+    pub fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+
+    /// Whether it is one that nobody named, and says something.
+    pub fn was_found(&self) -> bool {
+        !self.is_named && self.values.is_some()
+    }
+
+    /// Whether there is no such file.
+    pub fn is_missing(&self) -> bool {
+        self.missing
+    }
+
+    /// The path as the user gave it.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// `FILE:LINE:COLUMN` of a key, or of the nearest table above it that is written down.

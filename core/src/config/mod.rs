@@ -5,6 +5,7 @@ mod components;
 mod error;
 mod file;
 mod interval;
+mod named;
 mod through_json;
 mod toml;
 
@@ -19,8 +20,9 @@ use serde_json::Value as Json;
 pub use check::KnownTable;
 pub use components::{Component, Named, State};
 pub use error::{ConfigError, is_secret};
-use file::ConfigFile;
+pub use file::ConfigFile;
 pub use interval::Interval;
+pub use named::NEEDS_NAMED_FILE;
 use toml::literal;
 
 use crate::registry::{Kind, Registry, inline_generator};
@@ -31,7 +33,12 @@ pub struct Settings {
     registry: Registry,
     figment: Figment,
     file: Option<ConfigFile>,
+    /// What [`set_assignment`](Self::set_assignment) set, in which no key may be unknown.
+    assigned: Figment,
 }
+
+/// More parts than any key has. Tables that are nested without bound would overflow the stack.
+const MOST_PARTS: usize = 32;
 
 /// Values of one origin.
 struct Layer {
@@ -66,10 +73,14 @@ impl Settings {
         &self.registry
     }
 
-    /// Adds a TOML file. One that is missing, unreadable or broken counts as empty, as the user was promised;
-    /// [`check`](Self::check) tells.
-    pub fn file(mut self, path: &Path) -> Self {
-        let file = ConfigFile::read(path);
+    /// Adds a TOML file that the user named. One that is missing, unreadable or broken counts as empty, as the user was
+    /// promised; [`check`](Self::check) tells.
+    pub fn file(self, path: &Path) -> Self {
+        self.config_file(ConfigFile::named(path))
+    }
+
+    /// Adds a TOML file that was read already.
+    pub fn config_file(mut self, file: ConfigFile) -> Self {
         if let Some(values) = &file.values {
             self.figment = self.figment.merge(Layer { origin: file.name.clone(), values: values.clone() });
         }
@@ -79,21 +90,25 @@ impl Settings {
 
     /// Adds the environment: the variables in `names` (variable, key), taken as text, and `TRACKER_A__B=…` for any
     /// other key `a.b`, read as TOML where it is TOML. Empty variables count as not set.
+    ///
+    /// # Errors
+    /// When a key has more parts than any key has.
     pub fn environment(
         mut self,
         names: &[(&str, &str)],
         variables: impl IntoIterator<Item = (OsString, OsString)>,
-    ) -> Self {
+    ) -> Result<Self, ConfigError> {
         let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
         for (name, value) in variables.into_iter().filter_map(text).filter(|(_, value)| !value.is_empty()) {
             if let Some((_, key)) = names.iter().find(|(known, _)| *known == name) {
                 self = self.set(&name, key, value);
             } else if let Some(key) = name.strip_prefix("TRACKER_").filter(|key| key.contains("__")) {
                 let key = self.key_of_variable(key);
+                check_depth(&name, &key)?;
                 self = self.set(&name, &key, literal(&value));
             }
         }
-        self
+        Ok(self)
     }
 
     /// `SINKS__STDOUT_JSON__STREAM` is `sinks.stdout-json.stream`: a variable's name has no hyphens.
@@ -111,30 +126,45 @@ impl Settings {
     }
 
     /// Sets one value above all others. `origin` says who did, such as `--interval`.
-    pub fn set(mut self, origin: &str, key: &str, value: impl Into<Value>) -> Self {
+    pub fn set(self, origin: &str, key: &str, value: impl Into<Value>) -> Self {
+        self.set_at(origin, key.split('.'), value)
+    }
+
+    /// Sets the value of a key that is given in its parts, each of which may hold dots.
+    pub fn set_at<'a>(
+        mut self,
+        origin: &str,
+        key: impl DoubleEndedIterator<Item = &'a str>,
+        value: impl Into<Value>,
+    ) -> Self {
         self.figment = self.figment.merge(layer(origin, key, value.into()));
         self
     }
 
     /// Sets one value below all others.
     pub fn set_default(mut self, origin: &str, key: &str, value: impl Into<Value>) -> Self {
-        self.figment = self.figment.join(layer(origin, key, value.into()));
+        self.figment = self.figment.join(layer(origin, key.split('.'), value.into()));
         self
     }
 
-    /// Sets what `key=value` says, as in `--set sinks.archive.path=run.jsonl`. The value is read as TOML where it is
+    /// Sets what `key=value` says, as in `--set sinks.file.path=run.jsonl`. The value is read as TOML where it is
     /// TOML, else as text.
     ///
     /// # Errors
-    /// When there is no `=`, or no key before it.
-    pub fn set_assignment(self, origin: &str, assignment: &str) -> Result<Self, ConfigError> {
+    /// When there is no `=`, no key before it, or one with more parts than any key has.
+    pub fn set_assignment(mut self, origin: &str, assignment: &str) -> Result<Self, ConfigError> {
         match assignment.split_once('=') {
-            Some((key, value)) if !key.trim().is_empty() => Ok(self.set(origin, key.trim(), literal(value.trim()))),
+            Some((key, value)) if !key.trim().is_empty() => {
+                let (key, value) = (key.trim(), literal(value.trim()));
+                check_depth(origin, key)?;
+                self.assigned = self.assigned.merge(layer(origin, key.split('.'), value.clone()));
+                Ok(self.set(origin, key, value))
+            }
             _ => Err(ConfigError {
                 key: origin.to_owned(),
                 value: Some(format!("{assignment:?}")),
                 origin: None,
-                problem: "must be KEY=VALUE, such as sinks.archive.path=run.jsonl".into(),
+                problem: "must be KEY=VALUE, such as sinks.file.path=run.jsonl".into(),
             }),
         }
     }
@@ -181,11 +211,25 @@ impl Settings {
 
     /// The whole configuration as one tree.
     pub fn tree(&self) -> Json {
-        self.figment.extract::<Value>().ok().and_then(|value| serde_json::to_value(value).ok()).unwrap_or_default()
+        tree(&self.figment)
     }
 }
 
-fn layer(origin: &str, key: &str, value: Value) -> Layer {
-    let nested = figment::util::nest(key, value);
+fn tree(figment: &Figment) -> Json {
+    figment.extract::<Value>().ok().and_then(|value| serde_json::to_value(value).ok()).unwrap_or_default()
+}
+
+fn layer<'a>(origin: &str, key: impl DoubleEndedIterator<Item = &'a str>, value: Value) -> Layer {
+    let nested = key.rev().fold(value, |value, part| Dict::from([(part.to_owned(), value)]).into());
     Layer { origin: origin.to_owned(), values: nested.into_dict().unwrap_or_default() }
+}
+
+fn check_depth(origin: &str, key: &str) -> Result<(), ConfigError> {
+    let parts = key.split('.').count();
+    if parts <= MOST_PARTS {
+        return Ok(());
+    }
+    let beginning: String = key.chars().take(32).collect();
+    let problem = format!("has {parts} parts; a key of the configuration has at most {MOST_PARTS}");
+    Err(ConfigError { key: format!("{beginning}…"), value: None, origin: Some(origin.to_owned()), problem })
 }

@@ -325,7 +325,8 @@ unsafe extern "C" fn check_sink(this: *const SinkTable, config: Text, reply: *co
     unsafe {
         guarded(std::ptr::null(), reply, || {
             let entry = (*this.cast::<Exported<SinkTable, SinkEntry>>()).entry;
-            parse::<Box<dyn SinkConfig>>(entry.name, text(config)?).map(|_| RT_OK)
+            parse::<Box<dyn SinkConfig>>(entry.name, text(config)?)?.check()?;
+            Ok(RT_OK)
         })
     }
 }

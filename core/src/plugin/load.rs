@@ -1,5 +1,6 @@
 //! Loads a plugin, and looks closely at what it says of itself.
 
+use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
@@ -14,6 +15,7 @@ use super::isolated;
 use super::layout::SIZES_1_0;
 use super::sections::PluginSection;
 use super::types::{About, AboutSink, AboutSource, Place, SinkType, SourceType};
+use crate::trust::TrustedFile;
 
 /// More components or sections than this is no plugin but noise.
 const MOST: usize = 256;
@@ -88,8 +90,10 @@ pub(super) fn keep(file: &Path, loaded: Loaded) -> &'static Plugin {
 
 /// Loads the library into this process.
 pub(super) fn open(file: &Path) -> anyhow::Result<Loaded> {
-    // The linker looks for a name without a slash in its own places.
-    let path = file.canonicalize().context("cannot be opened")?;
+    let TrustedFile { folder, name } = TrustedFile::open(file)?;
+    // By way of the folder's descriptor, in which the name stays what was looked at. By the file's own, `$ORIGIN` would
+    // mean `/proc/self/fd`, and libraries that lie beside a plugin would not be found.
+    let path = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
     // SAFETY: the user named the file; its initialisers are code that is to run.
     let library = unsafe { Library::new(&path) }.map_err(|error| reason(&error, &path))?;
     // SAFETY: a symbol of this name is of this type, by the contract.
@@ -99,6 +103,8 @@ pub(super) fn open(file: &Path) -> anyhow::Result<Loaded> {
     };
     // Never unloaded: it may have threads, and its tables and functions are used until the end.
     std::mem::forget(library);
+    // Nor is the descriptor closed: the linker takes a further library of the same name for this one.
+    std::mem::forget(folder);
     // SAFETY: the contract, which a symbol of that name says it keeps to.
     unsafe { inspect(entry) }
 }

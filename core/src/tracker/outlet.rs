@@ -86,7 +86,7 @@ impl Outlet {
         let shared = Arc::new(Shared::default());
         // The writer is handed over through a cell, so that it is still here when there is no thread.
         let writer = Arc::new(Mutex::new(Some(Writer::new(&component, sink, Arc::clone(closed)))));
-        let spawned = thread::Builder::new().name(name.to_owned()).spawn({
+        let spawned = thread::Builder::new().name(name.replace('\0', "?")).spawn({
             let (writer, shared, run) = (Arc::clone(&writer), Arc::clone(&shared), Arc::clone(run));
             move || {
                 let Some(mut writer) = take(&writer) else { return };

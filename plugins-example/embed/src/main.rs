@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use resource_tracker_core::config::ConfigFile;
 use resource_tracker_core::metrics::{CpuMetrics, ProcessMetrics};
 use resource_tracker_core::unit::Gauge;
 use resource_tracker_core::{
@@ -88,7 +89,9 @@ fn main() -> anyhow::Result<()> {
         .sink("peak", PeakSink(Arc::clone(&peak)));
 
     // Picked by configuration: everything that is on by default but the network, and what a file says, if there is one.
-    let settings = Settings::new().file("embed.toml".as_ref()).switch("main", "network", false)?;
+    // Nobody named that file, so it counts only when nobody else can have written it.
+    let settings =
+        Settings::new().config_file(ConfigFile::found("embed.toml".as_ref())).switch("main", "network", false)?;
     let all = Arc::new(Mutex::new(Peak::default()));
     let mut second = Tracker::new(run()).sink("peak", PeakSink(Arc::clone(&all)));
     for (name, config) in settings.sources()? {

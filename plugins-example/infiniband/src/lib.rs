@@ -77,6 +77,7 @@ pub struct Port {
 #[serde(default)]
 pub struct InfinibandConfig {
     /// Where sysfs is mounted, when it is not where the tracker reads it.
+    #[schemars(extend("x-needs-named-file" = true))]
     pub root: Option<PathBuf>,
 }
 

@@ -38,6 +38,7 @@ pub struct FileConfig {
     /// Whether the file is compressed; yes when the name ends in .gz. It can be read after every sample.
     pub gzip: Option<bool>,
     /// What happens when the file exists and is not empty.
+    #[schemars(extend("x-needs-named-file" = true))]
     pub if_exists: IfExists,
     /// Permissions of a new file, octal, less the umask.
     pub mode: String,
@@ -107,6 +108,16 @@ impl FileConfig {
         }
     }
 
+    /// The permissions of a new file.
+    fn permissions(&self) -> anyhow::Result<u32> {
+        let mode = u32::from_str_radix(&self.mode, 8).ok().filter(|mode| *mode <= 0o777);
+        mode.with_context(|| format!("mode = {:?}: must be octal, such as \"0640\"", self.mode))
+    }
+
+    fn rotation(&self) -> Rotation {
+        Rotation::new(self.rotate_bytes, Duration::from_secs_f64(self.rotate_secs), self.rotate_keep)
+    }
+
     fn is_compressed(&self) -> bool {
         self.gzip.unwrap_or_else(|| has_suffix(&self.path, "gz"))
     }
@@ -120,21 +131,28 @@ through_json!(FileConfig);
 
 #[typetag::deserialize(name = "file")]
 impl SinkConfig for FileConfig {
-    fn build(&self, _: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
+    fn check(&self) -> anyhow::Result<()> {
         if self.path.as_os_str().is_empty() {
             bail!("path: is missing; it must name the file, such as path = \"run.jsonl\"");
         }
-        let mode = u32::from_str_radix(&self.mode, 8).ok().filter(|mode| *mode <= 0o777);
-        let mode = mode.with_context(|| format!("mode = {:?}: must be octal, such as \"0640\"", self.mode))?;
+        self.permissions()?;
         if !(self.rotate_secs >= 0.0 && self.rotate_secs.is_finite()) {
             bail!("rotate_secs = {}: must be a number of 0 or more", self.rotate_secs);
         }
-        let contents = Contents { encoder: self.encoder()?, gzip: self.is_compressed() };
-        let rotation = Rotation::new(self.rotate_bytes, Duration::from_secs_f64(self.rotate_secs), self.rotate_keep);
-        if rotation.is_on() {
+        self.encoder()?;
+        if self.rotation().is_on() {
             rotation::resolve(&self.path).context("rotate_bytes and rotate_secs need a file that can be renamed")?;
         }
-        let output = Output::open(&self.path, mode, self.if_exists, contents, rotation.is_on())?;
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = std::fs::metadata(folder.unwrap_or(Path::new(".")));
+        folder.map(drop).with_context(|| format!("cannot write to {}", self.path.display()))
+    }
+
+    fn build(&self, _: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
+        self.check()?;
+        let contents = Contents { encoder: self.encoder()?, gzip: self.is_compressed() };
+        let rotation = self.rotation();
+        let output = Output::open(&self.path, self.permissions()?, self.if_exists, contents, rotation.is_on())?;
         Ok(Box::new(FileSink {
             output,
             contents,

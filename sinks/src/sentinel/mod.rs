@@ -62,20 +62,25 @@ const UNUSABLE: &str = "the spool cannot be used";
 #[serde(default, remote = "Self")]
 pub struct SentinelConfig {
     /// Base address of the service.
+    #[schemars(extend("x-needs-named-file" = true))]
     pub api_url: String,
     /// A file that holds the token; the variable SENTINEL_API_TOKEN goes first.
+    #[schemars(extend("x-needs-named-file" = true))]
     pub token_file: Option<PathBuf>,
     /// Time between two uploads.
     pub upload_interval_secs: Interval,
     /// How long the end of a run waits for what has not arrived.
     pub finish_timeout_secs: Interval,
     /// Where rows wait until they have arrived; $XDG_STATE_HOME/resource-tracker/spool unless set.
+    #[schemars(extend("x-needs-named-file" = true))]
     pub spool_dir: Option<PathBuf>,
     /// What may wait there, in MiB; beyond that the oldest batches are given up, with a message.
     pub spool_max_mib: u64,
     /// What is sent of the command line: masked, whole or none.
+    #[schemars(extend("x-needs-named-file" = true))]
     pub command: SentCommand,
     /// Speak to the service without encryption, even when it is not on this machine.
+    #[schemars(extend("x-needs-named-file" = true))]
     pub allow_http: bool,
 }
 

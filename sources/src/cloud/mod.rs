@@ -35,6 +35,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 #[serde(default, remote = "Self")]
 pub struct CloudConfig {
     /// Base address that stands in for the metadata services of all providers.
+    #[schemars(extend("x-needs-named-file" = true))]
     pub endpoint: Option<String>,
 }
 

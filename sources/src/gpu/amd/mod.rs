@@ -33,6 +33,7 @@ const VARIABLES: [&str; 2] = ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"];
 #[serde(default, remote = "Self")]
 pub struct AmdConfig {
     /// Where the device files of GPUs are, which libdrm asks.
+    #[schemars(extend("x-needs-named-file" = true))]
     pub devices: PathBuf,
 }
 

@@ -35,6 +35,7 @@ const VARIABLES: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"];
 #[serde(default, remote = "Self")]
 pub struct NvidiaConfig {
     /// The NVML library to load, instead of libnvidia-ml.so.1 where the dynamic linker finds it.
+    #[schemars(extend("x-needs-named-file" = true))]
     pub library: Option<PathBuf>,
 }
 
