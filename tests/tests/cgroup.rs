@@ -182,24 +182,18 @@ fn limits_and_what_is_used_of_them() {
     if !is_root("limits of v1") {
         return;
     }
-    let own = |controller: &str| {
-        let membership = std::fs::read_to_string("/proc/self/cgroup").unwrap();
-        let path = membership
-            .lines()
-            .find_map(|line| line.split_once(&format!(":{controller}:")))
-            .map(|(_, path)| path.to_owned());
-        path.map(|path| PathBuf::from(format!("/sys/fs/cgroup/{controller}{path}"))).filter(|path| path.exists())
-    };
-    let (Some(cpu), Some(memory), Some(pids)) = (own("cpu"), own("memory"), own("pids")) else {
+    // The cgroup of one name in each hierarchy, which is the one that figures are of.
+    let controllers = ["cpu", "memory", "pids", "cpuacct"].map(|name| PathBuf::from(format!("/sys/fs/cgroup/{name}")));
+    if !controllers.iter().all(|path| path.join("cgroup.procs").exists()) {
         println!("skipped: limits of v1 need its hierarchies");
         return;
-    };
-    in_time(|| limited(&[&cpu, &memory, &pids]));
+    }
+    in_time(|| limited(&controllers));
 }
 
 /// That the limits and what is used of them are told; whether the job got as much as it may.
-fn limited(parents: &[&PathBuf; 3]) -> bool {
-    let groups = parents.map(|path| path.join(format!("limits.{}", std::process::id())));
+fn limited(parents: &[PathBuf; 4]) -> bool {
+    let groups = parents.each_ref().map(|path| path.join(format!("limits.{}", std::process::id())));
     groups.iter().for_each(|group| std::fs::create_dir_all(group).unwrap());
     let set = |group: usize, file: &str, value: &str| std::fs::write(groups[group].join(file), value).unwrap();
     // It would get more than it may, also where others are busy.
@@ -210,8 +204,10 @@ fn limited(parents: &[&PathBuf; 3]) -> bool {
     set(2, "pids.max", "40");
     let recording = Recording::new();
     let mut shell = command("sh");
-    let enter = "for group in \"$1\" \"$2\" \"$3\"; do echo $$ > \"$group/cgroup.procs\"; done; shift 3; exec \"$@\"";
-    shell.args(["-c", enter, "sh"]).args(&groups).arg(tracker()).args(["-i", "0.2", "-o"]).arg(recording.path());
+    let enter =
+        "for group in \"$1\" \"$2\" \"$3\" \"$4\"; do echo $$ > \"$group/cgroup.procs\"; done; shift 4; exec \"$@\"";
+    shell.args(["-c", enter, "sh"]).args(&groups).arg(tracker());
+    shell.args(["--no-cgroup", "-i", "0.2", "-o"]).arg(recording.path());
     // It burns, and then asks for more memory than there is.
     let job = format!("{JOB} burn 4 800; {}; {JOB} touch 200 100; true", recording.until(3, ""));
     recording.run(shell.args(["--", "sh", "-c", &job]));
@@ -219,6 +215,7 @@ fn limited(parents: &[&PathBuf; 3]) -> bool {
     let samples = recording.samples();
     let most = |key: &str| samples.iter().map(|sample| number(sample, key)).fold(0.0, f64::max);
     let last = samples.last().unwrap();
+    assert_eq!(last["cgroup"]["path"], format!("/limits.{}", std::process::id()));
     assert_eq!(number(last, "/cgroup/cpu_limit_cores"), 0.5);
     assert_eq!(number(last, "/cgroup/memory_limit_mib"), 64.0);
     assert_eq!(number(last, "/cgroup/pids_limit"), 40.0);
@@ -248,4 +245,64 @@ fn many_trackers_that_start_at_once_leave_each_other_alone() {
             assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(7), ""));
         }
     }
+}
+
+/// On a machine with hierarchies of v1, a job's own cgroup is one of v2, and the shell's in v1 say nothing of it.
+#[test]
+fn figures_are_those_of_the_path_or_null() {
+    let Some(sandbox) = Sandbox::new("path") else { return };
+    let output = sandbox.command(tracker()).args(["-i", "0.1", "--", "sleep", "0.3"]).output().unwrap();
+    let mount = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let is_v1 = mount.lines().any(|line| line.split(' ').nth(2) == Some("cgroup"));
+    for sample in samples(&output.stderr) {
+        let cgroup = &sample["cgroup"];
+        let path = cgroup["path"].as_str().unwrap();
+        if is_v1 {
+            assert!(path.contains("/resource-tracker."), "{path}");
+            for field in ["memory_used_mib", "memory_peak_mib", "pids_current", "oom_kills", "cpu_throttled_pct"] {
+                assert_eq!(cgroup[field], Json::Null, "{field}");
+            }
+            assert!(cgroup["cpu_used_cores"].is_number());
+        }
+    }
+    // Without one of its own, the figures of the cgroup that it is in have that one's name.
+    let output = sandbox.command(tracker()).args(["--no-cgroup", "-i", "0.1", "--", "sleep", "0.2"]).output().unwrap();
+    let cgroup = &samples(&output.stderr)[0]["cgroup"];
+    let path = cgroup["path"].as_str().unwrap();
+    let peak = std::fs::read_to_string(format!("/sys/fs/cgroup/memory{path}/memory.max_usage_in_bytes"));
+    if let (true, Ok(peak)) = (is_v1, peak) {
+        let peak = peak.trim().parse::<f64>().unwrap() / f64::from(1 << 20);
+        assert!(number(cgroup, "/memory_peak_mib") <= peak, "{cgroup} {peak}");
+    }
+}
+
+/// A tracker in a job, killed: the outer one removes what it left, and after a crash of both the next run does.
+#[test]
+fn what_nested_trackers_leave_is_removed() {
+    let Some(sandbox) = Sandbox::new("nested") else { return };
+    let parent = sandbox.0.display();
+    // Kills the inner tracker when it has made its cgroup, and waits until nobody is in that any more.
+    let script = format!(
+        "{tracker} -q -- sleep 0.5 & inner=$!
+         until procs=$(ls {parent}/resource-tracker.*/resource-tracker.*/cgroup.procs 2>/dev/null); do sleep 0.01; done
+         kill -9 $inner; while grep -q . $procs; do sleep 0.01; done; ls -d {parent}/*/resource-tracker.*; eval \"$1\"",
+        tracker = tracker().display()
+    );
+    let run =
+        |end: &str| sandbox.command(tracker()).args(["-q", "--", "sh", "-c", &script, "sh", end]).output().unwrap();
+    let output = run("true");
+    assert_eq!(text(&output.stdout).lines().count(), 1, "{}", text(&output.stderr));
+    assert_eq!(sandbox.made(), [""; 0], "the outer one removed it with its own");
+    let output = run("kill -9 $PPID");
+    assert_eq!(text(&output.stdout).lines().count(), 1);
+    let left = sandbox.made();
+    assert_eq!(left.len(), 1);
+    let procs = sandbox.0.join(&left[0]).join("cgroup.procs");
+    wait_until("the end of the job", || std::fs::read_to_string(&procs).unwrap().is_empty());
+    // What somebody else has put there stays.
+    let theirs = sandbox.0.join("resource-tracker.old");
+    std::fs::create_dir(&theirs).unwrap();
+    assert!(sandbox.command(tracker()).args(["-q", "--", "true"]).status().unwrap().success());
+    assert_eq!(sandbox.made(), ["resource-tracker.old"]);
+    std::fs::remove_dir(&theirs).unwrap();
 }

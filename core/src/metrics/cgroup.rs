@@ -4,12 +4,14 @@ use serde::Serialize;
 use crate::sample::Section;
 use crate::unit::{Delta, Gauge, Info};
 
-/// The cgroup that the job runs in: its limits and what is used of them, by all that is in it. Limits are the lowest on
-/// the way up. A value is null where its controller is missing or no limit is set. Without a job it is the tracker's
-/// own cgroup, and only there when something limits it.
+/// The cgroup that the job runs in: its limits and what is used, by all that is in it. What is used is that of the cgroup
+/// that `path` names, and null where that does not count it: on v1 each controller has its own hierarchy, in which the
+/// job can be elsewhere. Limits are the lowest that hold for the job, on the way up, and null where none is set. Without
+/// a job it is the tracker's own cgroup, and only there when something limits it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct CgroupMetrics {
-    /// Path below the root of the hierarchy, of v2 where it is mounted.
+    /// Path below the root of the hierarchy: the cgroup that was made for the job, else the one that it is in. On v2 it is
+    /// the nearest one upwards that has controllers.
     #[schemars(transform = Info)]
     pub path: String,
     /// Cores that may be used at most. v2 `cpu.max`, v1 `cpu.cfs_quota_us` of `cpu.cfs_period_us`
