@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use resource_tracker_tests::{command, has, tracker};
+use resource_tracker_tests::{command, has, tracker, wait_until};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 /// A shell on a terminal of its own.
@@ -61,8 +61,29 @@ impl Terminal {
     /// Presses Ctrl and a letter, when the command that printed the last words has settled: a signal that meets a
     /// shell between its fork and its exec is lost without the tracker too.
     fn press_ctrl(&mut self, letter: u8) {
-        std::thread::sleep(Duration::from_millis(250));
+        let mut last = Vec::new();
+        let mut looks = 0;
+        wait_until("a command that waits", || {
+            let processes = self.foreground();
+            let is_settled = processes.iter().all(|(_, state)| state == "S") && processes == last;
+            looks = if is_settled { looks + 1 } else { 0 };
+            last = processes;
+            looks >= 3
+        });
         self.keyboard.write_all(&[letter & 0x1f]).unwrap();
+    }
+
+    /// The processes in the foreground but the tracker, which never rests, and the state of each.
+    fn foreground(&self) -> Vec<(String, String)> {
+        let group = rustix::termios::tcgetpgrp(&self.keyboard).unwrap().as_raw_pid().to_string();
+        let processes = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
+            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+            let (name, rest) = stat.rsplit_once(')')?;
+            let fields: Vec<&str> = rest.split_whitespace().collect();
+            let is_tracker = name.contains("(resource-track");
+            (fields[2] == group && !is_tracker).then(|| (name.to_owned(), fields[0].to_owned()))
+        });
+        processes.collect()
     }
 
     /// Waits for a text on the screen, and takes everything up to its end.
@@ -109,8 +130,9 @@ fn a_command_on_a_terminal_is_interrupted_stopped_and_continued() {
     terminal.run("echo code=$?.", "code=130.");
 
     // One Ctrl-C is one SIGINT for the command: the terminal sends it to both, and the tracker passes on none.
-    let trap =
-        "trap \"echo inter''rupted\" INT; echo re''ady; for i in 1 2 3 4 5 6 7 8; do sleep 0.1; done; echo en''ded";
+    // It goes on for three turns after that.
+    let trap = "n=600; trap \"n=3; echo inter''rupted\" INT; echo re''ady; \
+                while [ $n -gt 0 ]; do sleep 0.1; n=$((n-1)); done; echo en''ded";
     terminal.run(&format!("{tracker} -q -- bash -c '{trap}'"), "ready");
     terminal.press_ctrl(b'C');
     terminal.expect("interrupted");

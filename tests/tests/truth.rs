@@ -102,13 +102,17 @@ fn sixty_four_mebibytes_through_a_pair_of_interfaces() {
         }
         let script = r#"
         set -e
-        unshare --net sleep 30 & peer=$!
-        sleep 0.2
+        unshare --net sleep 60 & peer=$!
+        for turn in $(seq 400); do
+            [ "$(readlink /proc/$peer/ns/net)" != "$(readlink /proc/$$/ns/net)" ] && break
+            sleep 0.05
+        done
         ip link add veth0 type veth peer name veth1 netns $peer
         ip addr add 10.99.0.1/24 dev veth0; ip link set veth0 up
         nsenter -t $peer -n ip addr add 10.99.0.2/24 dev veth1; nsenter -t $peer -n ip link set veth1 up
         nsenter -t $peer -n "$1" receive 10.99.0.2:5001 & receiver=$!
-        sleep 0.3
+        # Port 5001 is 1389 there.
+        for turn in $(seq 400); do nsenter -t $peer -n grep -q ':1389 ' /proc/net/tcp && break; sleep 0.05; done
         "$2" -i 0.1 -o - -- sh -c "sleep 0.3; $1 send 10.99.0.2:5001 64; sleep 0.3"
         wait $receiver; kill $peer
     "#;
