@@ -13,6 +13,7 @@ mod commands;
 mod footprint;
 mod inherited;
 mod logger;
+mod plan;
 mod plugins;
 mod run;
 mod settings;
