@@ -16,6 +16,7 @@ mod heap;
 mod inherited;
 mod logger;
 mod outputs;
+mod plan;
 mod plugins;
 mod run;
 mod settings;

@@ -8,7 +8,8 @@ use resource_tracker_core::{Host, Run, Tracker};
 use crate::cli::Cli;
 use crate::ending::Ending;
 use crate::inherited::Inherited;
-use crate::settings::{Plan, settings};
+use crate::plan::Plan;
+use crate::settings::settings;
 use crate::{standalone, surroundings, wrapper};
 
 /// Runs to the end, and says how the program is to end.

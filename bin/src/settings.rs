@@ -2,10 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-use resource_tracker_core::config::{ConfigError, ConfigFile, Interval, KnownTable, Named};
+use resource_tracker_core::config::{ConfigError, ConfigFile, Interval, KnownTable};
 use resource_tracker_core::registry::Registry;
-use resource_tracker_core::{Job, Settings, SinkConfig, SourceConfig};
+use resource_tracker_core::{Job, Settings};
 use resource_tracker_sinks::sentinel::TOKEN;
 use resource_tracker_sinks::{Columns, Format};
 use schemars::JsonSchema;
@@ -272,31 +271,6 @@ fn sentinel(settings: Settings) -> Settings {
     }
     let settings = settings.set_default(TOKEN, &format!("{SENTINEL}.enabled"), true);
     settings.set_default(TOKEN, "sources.cloud.enabled", true)
-}
-
-/// A run as it is configured, looked at as closely as can be without opening anything.
-pub(crate) struct Plan {
-    pub(crate) tracker: TrackerTable,
-    pub(crate) job: JobTable,
-    pub(crate) sources: Named<Box<dyn SourceConfig>>,
-    pub(crate) sinks: Named<Box<dyn SinkConfig>>,
-}
-
-impl Plan {
-    /// # Errors
-    /// What a run refuses before the command starts.
-    pub(crate) fn new(settings: &Settings) -> anyhow::Result<Self> {
-        let plan = Self {
-            tracker: settings.extract("tracker")?,
-            job: settings.extract("job")?,
-            sources: settings.sources()?,
-            sinks: settings.sinks()?,
-        };
-        for (name, config) in &plan.sinks {
-            config.check().with_context(|| format!("sinks.{name}"))?;
-        }
-        Ok(plan)
-    }
 }
 
 #[cfg(test)]

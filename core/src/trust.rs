@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, Error, anyhow, ensure};
 use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
 
 const OTHERS_WRITE: u32 = 0o002;
 const GROUP_WRITES: u32 = 0o020;
@@ -33,9 +34,8 @@ impl TrustedFile {
         let (parent, name) = path.parent().zip(path.file_name()).context("is no regular file")?;
         let folder = open_folder(parent)?;
         let file = rustix::fs::openat(&folder, name, FILE, Mode::empty()).context("cannot be opened")?;
-        let metadata = File::from(file).metadata()?;
-        ensure!(metadata.is_file(), "is no regular file");
-        judge(&metadata).map_err(|why| anyhow!("{why}; {WAY_OUT}"))?;
+        ensure!(look(&file).map_err(Error::msg)?.is_file(), "is no regular file");
+        judge(&file).map_err(|why| anyhow!("{why}; {WAY_OUT}"))?;
         Ok(Self { folder, name: name.to_owned() })
     }
 }
@@ -66,18 +66,16 @@ fn open_folder(path: &Path) -> anyhow::Result<OwnedFd> {
     let mut so_far = PathBuf::from("/");
     let mut folder = open(&CWD, &so_far, &so_far)?;
     for component in path.components().filter(|component| matches!(component, Component::Normal(_))) {
-        let metadata = metadata(&folder)?;
-        if metadata.mode() & STICKY == 0 { judge(&metadata) } else { judge_owner(&metadata) }
-            .map_err(|why| blame(&so_far, why))?;
+        let judged = look(&folder).and_then(|seen| match seen.mode() & STICKY {
+            0 => judge(&folder),
+            _ => judge_owner(&seen),
+        });
+        judged.map_err(|why| blame(&so_far, why))?;
         so_far.push(component);
         folder = open(&folder, component.as_ref(), &so_far)?;
     }
-    judge(&metadata(&folder)?).map_err(|why| blame(&so_far, why))?;
+    judge(&folder).map_err(|why| blame(&so_far, why))?;
     Ok(folder)
-}
-
-fn metadata(folder: &OwnedFd) -> io::Result<Metadata> {
-    File::from(folder.try_clone()?).metadata()
 }
 
 /// Opens a file that nobody named. `None`: there is none.
@@ -96,29 +94,47 @@ pub(crate) fn open_found(path: &Path) -> Result<Option<File>, String> {
         Err(error) if error.raw_os_error() == Some(libc::ELOOP) => return Err("it is a link".into()),
         Err(error) => return Err(format!("it cannot be opened: {error}")),
     };
-    let cannot_look = |error: io::Error| format!("it cannot be looked at: {error}");
-    let metadata = file.metadata().map_err(cannot_look)?;
-    if !metadata.is_file() {
+    if !look(&file)?.is_file() {
         return Err("it is no regular file".into());
     }
-    judge(&metadata)?;
+    judge(&file)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    judge(&fs::metadata(folder).map_err(cannot_look)?).map_err(|why| format!("its folder: {why}"))?;
+    let folder = rustix::fs::open(folder, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let folder = folder.map_err(|error| format!("its folder cannot be opened: {error}"))?;
+    judge(&folder).map_err(|why| format!("its folder: {why}"))?;
     Ok(Some(file))
 }
 
-/// Whether nobody but root and the user can have written it.
-fn judge(metadata: &Metadata) -> Result<(), String> {
-    judge_owner(metadata)?;
+/// Whether nobody but root and the user can have written it, or in it.
+fn judge(file: impl AsFd) -> Result<(), String> {
+    let metadata = look(&file)?;
+    judge_owner(&metadata)?;
     let mode = metadata.mode();
-    let others = mode & OTHERS_WRITE != 0 || mode & GROUP_WRITES != 0 && !is_own_group(metadata.gid(), metadata.uid());
-    if others { Err(format!("others can write to it (mode {:o})", mode & 0o7777)) } else { Ok(()) }
+    let is_writable = match mode & (OTHERS_WRITE | GROUP_WRITES) {
+        0 => false,
+        GROUP_WRITES => !is_own_group(metadata.gid(), metadata.uid()) || has_acl(&file),
+        _ => true,
+    };
+    if is_writable { Err(format!("others can write to it (mode {:o})", mode & 0o7777)) } else { Ok(()) }
 }
 
 fn judge_owner(metadata: &Metadata) -> Result<(), String> {
     let owner = metadata.uid();
     let is_ours = owner == 0 || owner == rustix::process::geteuid().as_raw();
     if is_ours { Ok(()) } else { Err(format!("it belongs to user {owner}")) }
+}
+
+fn look(file: impl AsFd) -> Result<Metadata, String> {
+    let metadata = file.as_fd().try_clone_to_owned().and_then(|file| File::from(file).metadata());
+    metadata.map_err(|error| format!("it cannot be looked at: {error}"))
+}
+
+/// Whether a list says who else may write. The bits of the group are then those of everybody on the list.
+fn has_acl(file: impl AsFd) -> bool {
+    // By this way, because it may be open as a mere place in the file system.
+    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    let length = rustix::fs::getxattr(path, "system.posix_acl_access", &mut [0; 0]);
+    !matches!(length, Err(Errno::NODATA | Errno::OPNOTSUPP))
 }
 
 /// Whether a group is the owner's own and nobody else is in it. Many systems give each user such a group, and a umask

@@ -29,6 +29,7 @@ fn a_key_that_does_not_exist_cannot_be_set() {
             "tracker.intervall_secs=5",
             "--set: tracker.intervall_secs = 5: there is no such key; did you mean interval_secs?",
         ),
+        ("job.\u{1b}[31mred=1", "job.\\u{1b}[31mred = 1: there is no such key"),
         ("jobs.name=x", "--set: jobs: there is no such table; did you mean job?"),
         ("nothing=1", "--set: nothing = 1: there is no such table (there are: "),
         ("sources.process.pss_budget=1", "there is no such key; did you mean pss_budget_pct?"),
@@ -125,7 +126,7 @@ fn what_is_nested_without_bound_is_an_error() {
     assert_eq!(run_in(folder.path(), &["--tag", &format!("{dots}=1")]).status.code(), Some(0));
     let nested = "[".repeat(DEEP) + &"]".repeat(DEEP);
     let said = refused(&run_in(folder.path(), &["--set", &format!("tracker.quiet={nested}")]));
-    assert!(said.contains("tracker.quiet"), "{}", &said[..100]);
+    assert!(said.contains("tracker.quiet") && said.len() < 400, "{said}");
 
     let tables = "{a=".repeat(DEEP) + "1" + &"}".repeat(DEEP);
     for contents in [

@@ -140,6 +140,44 @@ fn stranger_tracker(folder: &Path) -> PathBuf {
 }
 
 #[test]
+fn a_group_of_ones_own_may_write_and_a_shared_one_may_not() {
+    let name = "a_group_of_ones_own_may_write_and_a_shared_one_may_not";
+    if !is_root(name) || !has("unshare", name) || !has("setpriv", name) {
+        return;
+    }
+    let folder = folder();
+    let file = write(folder.path(), "[job]\nname = 'from-the-file'\n");
+    for path in [folder.path(), &file] {
+        chown(path, Some(STRANGER), Some(STRANGER)).unwrap();
+        mode(path, 0o775);
+    }
+    let tracker = stranger_tracker(folder.path());
+    // The user exists only for this process.
+    let counts = |members: &str| {
+        fs::write(folder.path().join("passwd"), format!("ann:x:{STRANGER}:{STRANGER}::/:/bin/sh\n")).unwrap();
+        fs::write(folder.path().join("group"), format!("ann:x:{STRANGER}:{members}\n")).unwrap();
+        let script = "mount --bind passwd /etc/passwd && mount --bind group /etc/group && exec \"$@\"";
+        let id = STRANGER.to_string();
+        let mut show = Command::new("unshare");
+        show.args(["-m", "sh", "-c", script, "sh", "setpriv", "--reuid", &id, "--regid", &id, "--clear-groups"]);
+        let output = show.arg(&tracker).args(["config", "show"]).current_dir(folder.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stdout).contains("from-the-file")
+    };
+    assert!(counts("") && counts("ann"));
+    assert!(!counts("eve") && !counts("ann,eve"));
+    let none = u32::MAX;
+    // Tag, permissions and number: the owner, user 12345, the group, the most that both may, and everybody else.
+    let list = [(1u16, 6u16, none), (2, 6, 12345), (4, 6, none), (16, 6, none), (32, 4, none)];
+    let entries = list.map(|(tag, may, id)| [&tag.to_le_bytes()[..], &may.to_le_bytes(), &id.to_le_bytes()].concat());
+    let list = [&2u32.to_le_bytes()[..], &entries.concat()].concat();
+    match rustix::fs::setxattr(&file, "system.posix_acl_access", &list, rustix::fs::XattrFlags::empty()) {
+        Ok(()) => assert!(!counts(""), "the list lets somebody else write"),
+        Err(error) => println!("skipped: a list of who may write needs a file system that has them: {error}"),
+    }
+}
+
+#[test]
 fn a_file_that_is_no_plain_file_is_left_and_keeps_nothing_waiting() {
     let folder = folder();
     let file = folder.path().join(FILE);

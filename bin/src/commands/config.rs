@@ -9,7 +9,8 @@ use serde_json::{Map, Value as Json};
 
 use super::print;
 use crate::cli::{Cli, ConfigAction};
-use crate::settings::{JobTable, Plan, PluginsTable, TrackerTable, config_file, known_tables, settings, settings_with};
+use crate::plan::Plan;
+use crate::settings::{JobTable, PluginsTable, TrackerTable, config_file, known_tables, settings, settings_with};
 
 pub(crate) fn config(cli: &Cli, action: &ConfigAction) -> anyhow::Result<i32> {
     match action {

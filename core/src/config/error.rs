@@ -1,6 +1,6 @@
 //! What is wrong with a value, where it is from, and what is allowed.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 use serde_json::{Map, Value as Json};
 
@@ -23,14 +23,14 @@ impl std::error::Error for ConfigError {}
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(origin) = &self.origin {
-            write!(f, "{origin}: ")?;
-        }
-        f.write_str(&self.key)?;
-        if let Some(value) = &self.value {
-            write!(f, " = {value}")?;
-        }
-        write!(f, ": {}", self.problem)
+        let origin = self.origin.as_ref().map(|origin| format!("{origin}: ")).unwrap_or_default();
+        let value = self.value.as_ref().map(|value| format!(" = {value}")).unwrap_or_default();
+        let line = format!("{origin}{}{value}: {}", self.key, self.problem);
+        // Names of keys and types can be anything; a terminal must not obey them.
+        line.chars().try_for_each(|c| match c.is_control() {
+            true => write!(f, "{}", c.escape_default()),
+            false => f.write_char(c),
+        })
     }
 }
 
@@ -40,12 +40,19 @@ pub fn is_secret(key: &str) -> bool {
     ["token", "secret", "password", "credential"].iter().any(|word| name.contains(word))
 }
 
+/// Characters of a value that are shown at most.
+const LONGEST: usize = 200;
+
 /// A value as it would be written; `None` for tables and lists.
 pub(super) fn shown(key: &str, value: &Json) -> Option<String> {
     match value {
         Json::Array(_) | Json::Object(_) => None,
         _ if is_secret(key) => Some("***".into()),
-        value => Some(value.to_string()),
+        value => {
+            let text = value.to_string();
+            let end = text.char_indices().nth(LONGEST).map(|(end, _)| end);
+            Some(end.map_or(text.clone(), |end| format!("{}…", &text[..end])))
+        }
     }
 }
 
