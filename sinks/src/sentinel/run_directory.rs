@@ -1,12 +1,13 @@
 //! The folder of one run: `run.json`, `NNNNNN.csv`, `NNNNNN.csv.gz` and `lock`, and nothing else is ever written, read or
 //! removed in it.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, OFlags, flock, fstat, renameat, unlinkat};
@@ -200,9 +201,9 @@ impl RunDirectory {
         }
     }
 
-    /// The numbers of all batches, and what was said of them that cannot be read.
-    pub(crate) fn batches(&self) -> io::Result<(std::collections::BTreeSet<u32>, Vec<String>)> {
-        let (mut batches, mut problems) = (std::collections::BTreeSet::new(), Vec::new());
+    /// The numbers of all batches, and what is wrong with those that are no files of the user's.
+    pub(crate) fn batches(&self) -> io::Result<(BTreeSet<u32>, Vec<String>)> {
+        let (mut batches, mut problems) = (BTreeSet::new(), Vec::new());
         for name in given(&self.directory)? {
             let Some(number) = batch(&name) else { continue };
             match ours::inspect(&self.directory, name.as_str(), FileType::RegularFile) {
@@ -218,7 +219,7 @@ impl RunDirectory {
         let names = given(&self.directory).ok()?;
         let status = |name: &String| ours::inspect(&self.directory, name.as_str(), FileType::RegularFile).ok();
         let newest = names.iter().filter_map(status).map(|status| status.st_mtime).max()?;
-        SystemTime::UNIX_EPOCH.checked_add(std::time::Duration::from_secs(u64::try_from(newest).ok()?))
+        SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(newest).ok()?))
     }
 
     /// What the files of a run take, in bytes.

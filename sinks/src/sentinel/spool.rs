@@ -237,7 +237,9 @@ mod tests {
                     let is_free =
                         rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok();
                     if is_free && !run.join("run.json").exists() {
-                        let _ = fs::remove_dir_all(run);
+                        let _ = fs::remove_file(run.join("run.json.tmp"));
+                        let _ = fs::remove_file(run.join("lock"));
+                        let _ = fs::remove_dir(run);
                     }
                 }
             }
