@@ -1,4 +1,4 @@
-//! The files of a run in the spool.
+//! The files of a run in the spool. It waits for the disk, unless TMPDIR is in memory.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 static DIRECTORY: LazyLock<tempfile::TempDir> = LazyLock::new(|| tempfile::tempdir().expect("there is room"));
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let spooled = resource_tracker_sinks::sentinel::fuzzing::spool_files(DIRECTORY.path(), bytes);
-    spooled.expect("what was made can be removed");
-    assert_eq!(std::fs::read_dir(DIRECTORY.path()).expect("it is there").count(), 0);
+    let spool = DIRECTORY.path().join("spool");
+    resource_tracker_sinks::sentinel::fuzzing::spool_files(&spool, bytes).expect("what was made can be removed");
+    assert_eq!(std::fs::read_dir(&spool).expect("it is there").count(), 0);
 });

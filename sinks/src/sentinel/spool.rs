@@ -220,6 +220,29 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_run_sees_that_its_folder_was_taken_away_or_replaced() -> anyhow::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let spool = Spool::open_or_make(&directory.path().join("spool"))?;
+        let (run, _) = spool.create(b"{}")?;
+        assert!(run.is_in_place());
+        let (path, aside) = (run.path().to_owned(), directory.path().join("aside"));
+        fs::rename(&path, &aside)?;
+        assert!(!run.is_in_place());
+        fs::DirBuilder::new().mode(0o700).create(&path)?;
+        fs::copy(aside.join("lock"), path.join("lock"))?;
+        assert!(!run.is_in_place(), "another folder of that name");
+        fs::rename(&aside, directory.path().join("spool/0"))?;
+        fs::remove_file(path.join("lock"))?;
+        fs::remove_dir(&path)?;
+        fs::rename(directory.path().join("spool/0"), &path)?;
+        assert!(run.is_in_place());
+        fs::remove_file(path.join("lock"))?;
+        fs::File::create(path.join("lock"))?.set_permissions(fs::Permissions::from_mode(0o600))?;
+        assert!(!run.is_in_place(), "another lock");
+        Ok(())
+    }
+
     /// Trackers of earlier versions took a folder for abandoned as long as nothing was saved in it.
     #[test]
     fn a_run_whose_new_folder_is_taken_away_takes_another() -> anyhow::Result<()> {
