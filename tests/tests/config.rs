@@ -160,7 +160,7 @@ fn what_is_wrong_is_said_in_one_line_before_anything_starts() {
         (vec!["-i".into(), "nan".into()], vec!["--interval", "nan"]),
         (vec!["-i".into(), "5 parsecs".into()], vec!["5 parsecs", "50ms"]),
         (vec!["--format".into(), "xml".into()], vec!["--format", "xml", "json, csv"]),
-        (vec!["--csv-columns".into(), "all".into()], vec!["--csv-columns", "tracker, python, sentinel"]),
+        (vec!["--csv-columns".into(), "all".into()], vec!["--csv-columns", "tracker, job, python, sentinel"]),
         (vec!["--tag".into(), "novalue".into()], vec!["--tag", "KEY=VALUE"]),
         (vec!["--set".into(), "novalue".into()], vec!["--set", "KEY=VALUE"]),
         (vec!["--intervall".into(), "2".into()], vec!["--intervall", "--interval"]),

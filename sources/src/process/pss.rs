@@ -45,9 +45,7 @@ impl PssReader {
     pub(super) fn read(&mut self, members: &[Member], now: Instant) -> Option<Pss> {
         let reader = self.reader.as_ref()?;
         let alive = || members.iter().filter(|member| !member.stat.is_dead()).map(|member| member.stat.pid);
-        if alive().next().is_none() {
-            return None;
-        }
+        alive().next()?;
         let answer = reader.answer();
         let pause = answer.map_or(0.0, |(reading, _)| reading.took.as_secs_f64() / self.budget);
         let rested = self.asked.is_none_or(|asked| now.saturating_duration_since(asked).as_secs_f64() >= pause);
