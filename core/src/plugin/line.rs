@@ -101,7 +101,7 @@ impl Line {
                 begun = Some(header);
                 text.clear();
             }
-            if !begun.is_some_and(|begun| (begun.life, begun.number) == (header.life, header.number)) {
+            if begun.is_none_or(|begun| (begun.life, begun.number) != (header.life, header.number)) {
                 continue;
             }
             text.extend_from_slice(&packet[HEADER..length]);
