@@ -39,7 +39,7 @@ impl Attached {
             root_was_seen: false,
             root_has_ended: false,
         };
-        attached.root_was_seen = attached.lives(root);
+        attached.root_was_seen = attached.state(root).is_some();
         attached.living = attached.open(root);
         if !attached.root_was_seen {
             log::warn!("there is no process {root}; what is known of it stays null until there is one");
@@ -71,10 +71,14 @@ impl Attached {
 
     /// Whether it is a process, not a thread of one, that is not only there to be reaped.
     fn lives(&self, pid: i32) -> bool {
-        let status = fs::read_to_string(self.procfs.join(format!("{pid}/status"))).unwrap_or_default();
+        self.state(pid).is_some_and(|state| !state.starts_with(['Z', 'X']))
+    }
+
+    /// What `status` says of a process.
+    fn state(&self, pid: i32) -> Option<String> {
+        let status = fs::read_to_string(self.procfs.join(format!("{pid}/status"))).ok()?;
         let value = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
-        value("Tgid:").is_some_and(|group| group == pid.to_string())
-            && value("State:").is_some_and(|state| !state.starts_with(['Z', 'X']))
+        value("State:").filter(|_| value("Tgid:") == Some(&pid.to_string())).map(str::to_owned)
     }
 }
 

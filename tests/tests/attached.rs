@@ -1,0 +1,116 @@
+//! A run on a process that was there before (`--pid`) ends when that has ended, with all that it started.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+
+use resource_tracker_tests::{command, has, is_root, number, samples, stop_after, text, tracker, wait_until};
+
+/// A shell that waits for a line before it ends, and its descendant, which waits for one as well.
+struct Family {
+    root: Child,
+    descendant: String,
+}
+
+impl Family {
+    /// The descendant ends when its file is there.
+    fn start(end: &std::path::Path) -> Self {
+        let wait = format!("until test -e {}; do sleep 0.05; done", end.display());
+        let script = format!("sh -c 'sleep 0; {wait}' & echo $!; read line");
+        let mut root = command("sh");
+        let mut root = root.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut descendant = String::new();
+        BufReader::new(root.stdout.take().unwrap()).read_line(&mut descendant).unwrap();
+        Self { root, descendant: descendant.trim().to_owned() }
+    }
+
+    fn end_root(&mut self) {
+        self.root.stdin.take().unwrap().write_all(b"\n").unwrap();
+        self.root.wait().unwrap();
+    }
+}
+
+fn attach(pid: u32, interval: &str) -> Command {
+    let mut tracker = command(tracker());
+    tracker.args(["--pid", &pid.to_string(), "-i", interval]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    tracker
+}
+
+#[test]
+fn it_ends_when_the_root_and_all_its_descendants_have() {
+    let directory = tempfile::tempdir().unwrap();
+    let end = directory.path().join("end");
+    let mut family = Family::start(&end);
+    let mut tracker = attach(family.root.id(), "50ms").spawn().unwrap();
+    let mut lines = BufReader::new(tracker.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let children = |line: &str| samples(format!("{line}\n").as_bytes())[0]["cpu"]["process_child_count"].as_u64();
+    assert!(lines.by_ref().any(|line| children(&line) >= Some(1)), "it sees the descendant");
+    family.end_root();
+    // The root is gone from the tree, and the samples go on.
+    let tree = lines.by_ref().take(30).last().unwrap();
+    assert!(children(&tree) >= Some(1), "{tree}");
+    assert!(std::path::Path::new(&format!("/proc/{}", family.descendant)).exists());
+    std::fs::write(&end, "").unwrap();
+    let last = lines.last().unwrap();
+    assert_eq!(children(&last), Some(0), "{last}");
+    let output = tracker.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+}
+
+#[test]
+fn the_end_has_a_last_sample_however_long_the_interval() {
+    let mut job = command("sh");
+    let mut job = job.args(["-c", "read line"]).stdin(Stdio::piped()).spawn().unwrap();
+    let tracker = attach(job.id(), "1h").spawn().unwrap();
+    wait_until("the tracker waits for it", || {
+        let files = std::fs::read_dir(format!("/proc/{}/fd", tracker.id())).into_iter().flatten().flatten();
+        files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|file| file.ends_with("anon_inode:[pidfd]"))
+    });
+    drop(job.stdin.take());
+    job.wait().unwrap();
+    let output = tracker.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+    assert_eq!(samples(&output.stdout).len(), 1);
+}
+
+#[test]
+fn a_zombie_has_ended() {
+    let mut job = command("true").spawn().unwrap();
+    let stat = format!("/proc/{}/stat", job.id());
+    wait_until("its end", || std::fs::read_to_string(&stat).unwrap().contains(") Z "));
+    let output = attach(job.id(), "1h").output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+    job.wait().unwrap();
+}
+
+#[test]
+fn one_that_does_not_exist_is_said_once_and_the_run_goes_on() {
+    let none = (1 << 22) - 1;
+    let output = stop_after(5, &mut attach(none, "50ms"));
+    assert_eq!(output.status.code(), Some(0));
+    let message = text(&output.stderr);
+    assert!(message.lines().count() == 1 && message.contains(&format!("there is no process {none}")), "{message}");
+    let all = samples(&output.stdout);
+    assert!(all.len() >= 5 && all.iter().all(|sample| sample["cpu"]["process_cores_used"].is_null()));
+}
+
+#[test]
+fn the_process_of_another_namespace() {
+    if !is_root("a pid namespace") || !has("unshare", "a pid namespace") {
+        return;
+    }
+    let mut job = command("sh");
+    let mut job = job.args(["-c", "read line"]).stdin(Stdio::piped()).spawn().unwrap();
+    // Inside, the process has no number, and the procfs is that of the host.
+    let inside = format!("exec {} --set tracker.procfs=/proc --pid {} -i 50ms", tracker().display(), job.id());
+    let mut unshare = command("unshare");
+    unshare.args(["--pid", "--fork", "sh", "-c", &inside]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut tracker = unshare.spawn().unwrap();
+    let mut lines = BufReader::new(tracker.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let first = lines.by_ref().nth(2).unwrap();
+    assert!(number(&samples(format!("{first}\n").as_bytes())[0], "/cpu/process_rss_mib") > 0.0, "{first}");
+    drop(job.stdin.take());
+    job.wait().unwrap();
+    assert!(lines.last().is_some());
+    let output = tracker.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+}
