@@ -111,7 +111,7 @@ mod tests {
         members.set([7, 8].into_iter());
         write(procfs, 7, 7, "Z (zombie)");
         assert!(!attached.has_ended(), "its child lives");
-        fs::remove_dir_all(procfs.join("8")).unwrap();
+        fs::remove_file(procfs.join("8/status")).unwrap();
         assert!(attached.has_ended());
     }
 }
