@@ -188,8 +188,8 @@ fn a_plugin_s_process_has_nothing_of_the_job_s() {
     let mut running = Running::spawn(&mut shell);
     let last = || -> Option<Json> {
         let all = fs::read_to_string(&samples).ok()?;
-        let whole = all.lines().filter(|_| all.ends_with('\n'));
-        let sample: Json = serde_json::from_str(whole.last()?).ok()?;
+        let mut whole = all.lines().filter(|_| all.ends_with('\n'));
+        let sample: Json = serde_json::from_str(whole.next_back()?).ok()?;
         sample.get("fake").cloned()
     };
     wait_until("a reading", || last().is_some());
