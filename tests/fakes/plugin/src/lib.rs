@@ -121,6 +121,7 @@ static CHILD_OF_START: AtomicI32 = AtomicI32::new(0);
 fn child() -> i32 {
     // SAFETY: the child makes nothing but system calls.
     match unsafe { libc::fork() } {
+        // SAFETY: system calls on numbers, the last of which ends the process.
         0 => unsafe {
             libc::usleep(20_000);
             libc::_exit(9)
