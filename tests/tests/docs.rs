@@ -16,6 +16,26 @@ fn the_generated_pages_are_fresh() {
     }
 }
 
+/// The chapter "What was tried" names a test for each row.
+#[test]
+fn every_test_that_the_book_names_exists() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let chapter = std::fs::read_to_string(root.join("docs/src/tried.md")).unwrap();
+    let names = chapter.split('`').filter_map(|word| word.split_once(".rs::"));
+    let mut count = 0;
+    for (file, test) in names {
+        let folder = if file.contains('/') { "" } else { "tests/tests/" };
+        let path = root.join(format!("{folder}{file}.rs"));
+        let code = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert!(
+            code.contains(&format!("#[test]\nfn {test}(")) || code.contains(&format!("    fn {test}(")),
+            "{file}: {test}"
+        );
+        count += 1;
+    }
+    assert!(count > 100, "{count}");
+}
+
 #[test]
 fn the_examples_run() {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
