@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat};
+use rustix::io::Errno;
 use rustix::path::Arg;
 
 /// Opens what is the user's alone: no link is followed, and nobody is waited for. What is made is open to nobody else.
@@ -13,8 +14,12 @@ use rustix::path::Arg;
 pub(super) fn open(parent: impl AsFd, name: impl Arg + Copy, kind: FileType, how: OFlags) -> io::Result<OwnedFd> {
     let how = how | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = openat(&parent, name, how, Mode::RUSR | Mode::WUSR);
-    // What it is says more than how it could not be opened.
-    let opened = opened.or_else(|error| inspect(&parent, name, kind).and(Err(error.into())))?;
+    let opened = opened.or_else(|error| match error {
+        // It was to be made, and somebody else was first, whatever that is.
+        Errno::EXIST => Err(error.into()),
+        // What it is says more than how it could not be opened.
+        _ => inspect(&parent, name, kind).and(Err(error.into())),
+    })?;
     check(&fstat(&opened)?, kind).map(|()| opened)
 }
 
