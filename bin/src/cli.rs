@@ -83,7 +83,7 @@ pub(crate) struct Output {
     #[arg(short, long, value_name = "FILE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) output: Option<String>,
 
-    /// How samples are written [default: json, or csv for a file named .csv]
+    /// How samples are written [default: json, or csv for a file named .csv or .csv.gz]
     #[arg(short, long, value_name = "FORMAT", value_parser = ["json", "csv"])]
     pub(crate) format: Option<String>,
 

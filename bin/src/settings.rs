@@ -51,7 +51,7 @@ const VARIABLES: [(&str, &str); 22] = [
 pub(crate) struct TrackerTable {
     /// Time between samples: seconds, or a text with a unit such as "50ms".
     pub(crate) interval_secs: Interval,
-    /// How samples are written; json, or csv for a file named .csv.
+    /// How samples are written; json, or csv for a file named .csv or .csv.gz.
     pub(crate) format: Option<Format>,
     /// The file that samples are appended to; "-" is standard output.
     pub(crate) output: Option<String>,

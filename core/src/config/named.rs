@@ -52,7 +52,8 @@ impl Settings {
                     origin: Some(file.position(&key)),
                     key,
                     problem: format!(
-                        "it can load code or lead secrets elsewhere, so it counts only from a file that is named: -c {}",
+                        "it can load code, lead secrets elsewhere or destroy, so it does not count from a file that merely lies \
+                         here: name the file with -c {}, or set the key by a flag or a variable",
                         file.name
                     ),
                 })
