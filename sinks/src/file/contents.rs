@@ -1,12 +1,11 @@
 //! What a file holds that is there already.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use anyhow::{Context, bail};
-use rustix::fs::OFlags;
+use anyhow::bail;
 
 use super::gzip;
 use crate::encode::Encoder;
@@ -22,30 +21,21 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// Refuses to add samples to a file of something else.
-    pub(super) fn check(self, path: &Path) -> anyhow::Result<()> {
-        let file = match File::open(path) {
-            // Another tracker has just set it aside.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            file => file.with_context(|| format!("cannot read {}", path.display()))?,
-        };
-        if !self.begin(file) {
-            let format = if self.encoder.header().is_some() { "CSV with these columns" } else { "JSON Lines" };
-            let compressed = if self.gzip { ", compressed" } else { "" };
-            let hint = "name another file, or set if_exists = \"overwrite\"";
-            bail!("{} exists and is not {format}{compressed}; {hint}", path.display());
+    /// Refuses to add samples to a file of something else. `path` is what it is called.
+    pub(super) fn check(self, file: &File, path: &Path) -> anyhow::Result<()> {
+        if self.are_in(file) {
+            return Ok(());
         }
-        Ok(())
+        let format = if self.encoder.header().is_some() { "CSV with these columns" } else { "JSON Lines" };
+        let compressed = if self.gzip { ", compressed" } else { "" };
+        let hint = "name another file, or set if_exists = \"overwrite\"";
+        bail!("{} exists and is not {format}{compressed}; {hint}", path.display());
     }
 
-    /// Whether this is a file of the user's that holds it. A link or a FIFO is not.
-    pub(super) fn are_in(self, path: &Path) -> bool {
-        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path);
-        file.is_ok_and(|file| {
-            let own = rustix::process::geteuid().as_raw();
-            file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.uid() == own) && self.begin(file)
-        })
+    /// Whether a file holds it, or nothing.
+    pub(super) fn are_in(self, file: &File) -> bool {
+        let is_empty = file.metadata().is_ok_and(|metadata| metadata.len() == 0);
+        is_empty || file.try_clone().is_ok_and(|file| self.begin(FromStart { file, at: 0 }))
     }
 
     fn begin(self, file: impl Read + 'static) -> bool {
@@ -60,5 +50,19 @@ impl Contents {
             Some(header) => first == header.as_bytes() || is_torn && header.as_bytes().starts_with(&first),
             None => first.starts_with(JSON) || JSON.starts_with(&first),
         }
+    }
+}
+
+/// A file from its first byte on, wherever it was read or written last.
+struct FromStart {
+    file: File,
+    at: u64,
+}
+
+impl Read for FromStart {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let length = self.file.read_at(bytes, self.at)?;
+        self.at += length as u64;
+        Ok(length)
     }
 }

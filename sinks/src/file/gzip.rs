@@ -14,6 +14,10 @@ const TEXT: u64 = 256 * 1024;
 /// So much of the end of a file is looked at: more than a member has.
 pub(super) const TAIL: u64 = 128 * 1024;
 
+/// What a tail that this sink wrote can hold at most, with room for members that only look like one. A stranger's file
+/// could unpack to far more, again and again.
+const LARGEST_TAIL: u64 = 64 << 20;
+
 /// RFC 1952: deflate, no flags, no time, an unknown system.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
 
@@ -61,20 +65,26 @@ impl Member {
 
 /// Whether a file whose last bytes these are ends with a whole member.
 pub(super) fn ends_whole(tail: &[u8]) -> bool {
+    let mut left = LARGEST_TAIL;
     for start in headers(tail) {
         let mut members = &tail[start..];
         let mut is_chain = false;
         while !members.is_empty() {
-            let mut member = flate2::bufread::GzDecoder::new(members);
-            if io::copy(&mut member, &mut io::sink()).is_err() {
+            let mut member = flate2::bufread::GzDecoder::new(members).take(left);
+            let unpacked = io::copy(&mut member, &mut io::sink());
+            left = left.min(member.limit());
+            if unpacked.is_err() || left == 0 {
                 break;
             }
-            members = member.into_inner();
+            members = member.into_inner().into_inner();
             is_chain = true;
         }
         // What looked like the beginning of a member was one when its checksum is right.
         if is_chain {
             return members.is_empty();
+        }
+        if left == 0 {
+            break;
         }
     }
     false
@@ -100,6 +110,19 @@ mod tests {
         let mut text = Vec::new();
         reader(bytes).read_to_end(&mut text).unwrap();
         text
+    }
+
+    /// Thousands of beginnings of members before one tail that unpacks to much.
+    #[test]
+    fn a_tail_that_was_made_to_cost_time_is_given_up() {
+        let mut zeros = Compress::new(Compression::best(), false);
+        let mut bomb = Vec::with_capacity(128 << 10);
+        zeros.compress_vec(&vec![0; 32 << 20], &mut bomb, FlushCompress::Sync).unwrap();
+        let tail = [[0x1f, 0x8b, 8, 8, 1, 1, 1, 1, 1, 1].repeat(6400), vec![0], bomb].concat();
+        let start = std::time::Instant::now();
+        assert!(!ends_whole(&tail));
+        // It is 200 GB otherwise.
+        assert!(start.elapsed() < std::time::Duration::from_secs(60));
     }
 
     proptest! {

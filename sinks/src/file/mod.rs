@@ -2,6 +2,7 @@
 
 mod contents;
 mod gzip;
+mod location;
 mod lock;
 mod output;
 mod rotation;
@@ -18,6 +19,7 @@ use crate::columns::Columns;
 use crate::encode::{Encoder, Format};
 use contents::Contents;
 use gzip::Member;
+use location::Destination;
 use lock::Turn;
 use output::Output;
 use rotation::Rotation;
@@ -140,8 +142,11 @@ impl SinkConfig for FileConfig {
             bail!("rotate_secs = {}: must be a number of 0 or more", self.rotate_secs);
         }
         self.encoder()?;
-        if self.rotation().is_on() {
-            rotation::resolve(&self.path).context("rotate_bytes and rotate_secs need a file that can be renamed")?;
+        if self.rotation().is_on() && matches!(Destination::of(&self.path)?, Destination::Stream) {
+            bail!(
+                "rotate_bytes and rotate_secs need a file that can be renamed; {} is a descriptor, a device or a pipe",
+                self.path.display()
+            );
         }
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = std::fs::metadata(folder.unwrap_or(Path::new(".")));
@@ -203,7 +208,7 @@ impl FileSink {
         if !self.begun && *turn != Turn::Busy {
             if self.output.is_regular() && self.output.len() > 0 {
                 // It was looked at before, but others can have begun it since.
-                self.contents.check(self.output.path())?;
+                self.output.check_contents()?;
                 *turn = self.mend(*turn)?;
             }
             self.begun = true;
@@ -216,7 +221,9 @@ impl FileSink {
                 self.warn(&error, "samples are added to the file as it is");
                 break;
             }
-            if let Err(error) = self.rotation.delete_old(self.output.path(), self.contents) {
+            let deleted =
+                self.output.location().map_or(Ok(()), |location| self.rotation.delete_old(location, self.contents));
+            if let Err(error) = deleted {
                 self.warn(&error, "it is left");
             }
             *turn = self.output.take_turn()?;

@@ -1,8 +1,8 @@
 //! One file that grows by whole lines, whatever happens to it or to the disk.
 
-use std::fs::{File, Metadata, OpenOptions, Permissions};
+use std::fs::{File, Metadata, Permissions};
 use std::io::{self, Seek};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use rustix::fs::{OFlags, fcntl_setfl};
 
 use super::IfExists;
 use super::contents::Contents;
+use super::location::{Destination, Inode, Location, open_stream};
 use super::lock::{Lock, Turn};
 use super::rotation::set_aside;
 use crate::stream::write_whole;
@@ -22,11 +23,15 @@ const LOOK: Duration = Duration::from_secs(1);
 const ATTEMPTS: usize = 64;
 
 pub(super) struct Output {
+    /// As the user named it.
     path: PathBuf,
+    /// `None`: a descriptor, a device or a pipe.
+    location: Option<Location>,
+    contents: Contents,
     mode: u32,
     file: File,
     /// The device and number of a regular file.
-    inode: Option<(u64, u64)>,
+    inode: Option<Inode>,
     lock: Lock,
     /// Whether the others who write to the file give it other names.
     is_rotated: bool,
@@ -52,19 +57,18 @@ impl Output {
         contents: Contents,
         is_rotated: bool,
     ) -> anyhow::Result<Self> {
-        let existing = std::fs::metadata(path).ok().filter(|metadata| metadata.is_file() && metadata.len() > 0);
-        match if_exists {
-            IfExists::Append if existing.is_some() => contents.check(path)?,
-            IfExists::Fail if existing.is_some() => bail!("{} exists already", path.display()),
-            _ => (),
-        }
-        let (file, metadata) = open(path, mode)?;
-        if if_exists == IfExists::Overwrite && metadata.is_file() {
-            file.set_len(0).with_context(|| format!("cannot empty {}", path.display()))?;
-        }
+        let (location, (file, metadata)) = match Destination::of(path)? {
+            Destination::File(location) => {
+                let (file, metadata, _) = location.open(mode)?;
+                (Some(location), (file, metadata))
+            }
+            Destination::Stream => (None, open_stream(path)?),
+        };
         let now = Instant::now();
-        Ok(Self {
+        let output = Self {
             path: path.to_owned(),
+            location,
+            contents,
             mode,
             inode: inode(&metadata),
             file,
@@ -73,11 +77,30 @@ impl Output {
             looked: now,
             opened: now,
             said: Said::default(),
-        })
+        };
+        match if_exists {
+            IfExists::Append => output.check_contents()?,
+            IfExists::Fail if output.is_regular() && metadata.len() > 0 => bail!("{} exists already", path.display()),
+            IfExists::Overwrite if output.is_regular() => {
+                output.file.set_len(0).with_context(|| format!("cannot empty {}", path.display()))?;
+            }
+            IfExists::Fail | IfExists::Overwrite => (),
+        }
+        Ok(output)
+    }
+
+    /// Refuses to add samples to a file of something else.
+    pub(super) fn check_contents(&self) -> anyhow::Result<()> {
+        if self.is_regular() { self.contents.check(&self.file, &self.path) } else { Ok(()) }
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Where the file has a name, which can be given to another one.
+    pub(super) fn location(&self) -> Option<&Location> {
+        self.location.as_ref()
     }
 
     /// Whether it is a regular file, whose end can be changed.
@@ -136,15 +159,15 @@ impl Output {
         Ok(())
     }
 
-    /// Whether the path leads to another file by now, or to none.
+    /// Whether its name is that of another file by now, or of none.
     pub(super) fn has_moved(&self) -> bool {
-        std::fs::metadata(&self.path).ok().as_ref().and_then(inode) != self.inode
+        self.location.as_ref().is_some_and(|location| location.inode() != self.inode)
     }
 
-    /// Opens what is at the path now. Where that cannot be, the file that was moved away is written to for as long as
+    /// Opens what has the name now. Where that cannot be, the file that was moved away is written to for as long as
     /// it is somewhere; says whether it was left.
     fn follow(&mut self) -> anyhow::Result<bool> {
-        match open(&self.path, self.mode) {
+        match self.open_successor() {
             Ok((file, metadata)) => {
                 if !self.is_rotated && !std::mem::replace(&mut self.said.gone, true) {
                     log::warn!("{} was deleted or moved away; it is begun anew", self.path.display());
@@ -162,6 +185,28 @@ impl Output {
         }
     }
 
+    /// What stands where the file was: a new file, or one that another tracker has begun. Whoever else can write in
+    /// the folder could have put anything there.
+    fn open_successor(&self) -> anyhow::Result<(File, Metadata)> {
+        let path = self.path.display();
+        let location = self.location.as_ref().with_context(|| format!("{path} has no name"))?;
+        let old = self.file.metadata()?;
+        let (file, metadata, made) = location.open(self.mode)?;
+        if made {
+            let (now, before) = (metadata.mode() & 0o777, old.mode() & 0o777);
+            if self.is_rotated && now != before && old.uid() == metadata.uid() {
+                // Others who may write to the old one may write to this one.
+                let _ = file.set_permissions(Permissions::from_mode(before));
+            }
+            return Ok((file, metadata));
+        }
+        if ![old.uid(), rustix::process::geteuid().as_raw()].contains(&metadata.uid()) {
+            bail!("{path} was replaced by a file of user {}", metadata.uid());
+        }
+        self.contents.check(&file, &self.path)?;
+        Ok((file, metadata))
+    }
+
     fn adopt(&mut self, file: File, metadata: &Metadata) {
         self.file = file;
         self.inode = inode(metadata);
@@ -170,19 +215,17 @@ impl Output {
 
     /// Gives the file a name with a number, and begins it anew, with the permissions that it had. Returns the name.
     pub(super) fn set_aside(&mut self) -> anyhow::Result<PathBuf> {
-        let old = self.file.metadata()?;
+        let path = self.path.display();
+        let location = self.location.as_ref().with_context(|| format!("{path} has no name that can be changed"))?;
         if self.has_moved() {
-            bail!("{} is another file by now", self.path.display());
+            bail!("{path} is another file by now");
         }
-        if old.uid() != rustix::process::geteuid().as_raw() {
-            bail!("{} belongs to user {}, who alone can begin a new one", self.path.display(), old.uid());
+        let owner = self.file.metadata()?.uid();
+        if owner != rustix::process::geteuid().as_raw() {
+            bail!("{path} belongs to user {owner}, who alone can begin a new one");
         }
-        let target = set_aside(&self.path)?;
-        let (file, metadata) = open(&self.path, self.mode)?;
-        if metadata.len() == 0 && metadata.mode() != old.mode() {
-            // Others who may write to the old one may write to this one.
-            let _ = file.set_permissions(Permissions::from_mode(old.mode() & 0o777));
-        }
+        let target = set_aside(location)?;
+        let (file, metadata) = self.open_successor()?;
         self.adopt(file, &metadata);
         Ok(target)
     }
@@ -232,16 +275,6 @@ impl Output {
     }
 }
 
-fn inode(metadata: &Metadata) -> Option<(u64, u64)> {
+fn inode(metadata: &Metadata) -> Option<Inode> {
     metadata.is_file().then(|| (metadata.dev(), metadata.ino()))
-}
-
-fn open(path: &Path, mode: u32) -> anyhow::Result<(File, Metadata)> {
-    let mut options = OpenOptions::new();
-    options.append(true).create(true).mode(mode);
-    // A pipe opened for both sides does not wait for a reader, who may come later. What is to be continued is read.
-    let special = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_char_device());
-    let file = if special { options.open(path) } else { options.read(true).open(path) };
-    let opened = file.and_then(|file| file.metadata().map(|metadata| (file, metadata)));
-    opened.with_context(|| format!("cannot write to {}", path.display()))
 }
