@@ -23,12 +23,16 @@ pub(super) struct Contents {
 
 impl Contents {
     /// Refuses to add samples to a file of something else.
-    pub(super) fn check(self, path: &Path) -> anyhow::Result<()> {
-        let file = match File::open(path) {
+    pub(super) fn check_at(self, path: &Path) -> anyhow::Result<()> {
+        match File::open(path) {
             // Another tracker has just set it aside.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            file => file.with_context(|| format!("cannot read {}", path.display()))?,
-        };
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            file => self.check(file.with_context(|| format!("cannot read {}", path.display()))?, path),
+        }
+    }
+
+    /// As `check_at`, of a file that is open.
+    pub(super) fn check(self, file: impl Read, path: &Path) -> anyhow::Result<()> {
         if !self.begin(file) {
             let format = if self.encoder.header().is_some() { "CSV with these columns" } else { "JSON Lines" };
             let compressed = if self.gzip { ", compressed" } else { "" };
@@ -48,8 +52,8 @@ impl Contents {
         })
     }
 
-    fn begin(self, file: impl Read + 'static) -> bool {
-        let reader: Box<dyn Read> = if self.gzip { Box::new(gzip::reader(file)) } else { Box::new(file) };
+    fn begin(self, file: impl Read) -> bool {
+        let reader: Box<dyn Read + '_> = if self.gzip { Box::new(gzip::reader(file)) } else { Box::new(file) };
         let mut first = Vec::new();
         // A sample of a machine with many devices is longer, but its beginning tells enough.
         let read = BufReader::new(reader.take(1 << 16)).read_until(b'\n', &mut first);

@@ -1,7 +1,7 @@
 //! One file that grows by whole lines, whatever happens to it or to the disk.
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};
-use std::io::{self, Seek};
+use std::io::{self, Read, Seek};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use super::IfExists;
 use super::contents::Contents;
 use super::lock::{Lock, Turn};
-use super::rotation::set_aside;
+use super::rotation::{resolve, set_aside};
 use crate::stream::write_whole;
 
 /// How often it is looked whether a file that nobody renames is still where it was.
@@ -27,6 +27,9 @@ pub(super) struct Output {
     file: File,
     /// The device and number of a regular file.
     inode: Option<(u64, u64)>,
+    /// Whether the path is a name of the file's own. That of a descriptor, such as `/dev/stdout`, leads to another file
+    /// when the descriptor does, and to nowhere when that is left to the command.
+    has_name: bool,
     lock: Lock,
     /// Whether the others who write to the file give it other names.
     is_rotated: bool,
@@ -44,20 +47,22 @@ struct Said {
 }
 
 impl Output {
-    /// Opens the file, which must hold these `contents` if it holds anything.
-    pub(super) fn open(
-        path: &Path,
-        mode: u32,
-        if_exists: IfExists,
-        contents: Contents,
-        is_rotated: bool,
-    ) -> anyhow::Result<Self> {
-        let existing = std::fs::metadata(path).ok().filter(|metadata| metadata.is_file() && metadata.len() > 0);
-        match if_exists {
-            IfExists::Append if existing.is_some() => contents.check(path)?,
-            IfExists::Fail if existing.is_some() => bail!("{} exists already", path.display()),
-            _ => (),
+    /// Looks whether samples may go to what is at the path, without changing anything: a file must hold these `contents`
+    /// if it holds anything.
+    pub(super) fn check(path: &Path, if_exists: IfExists, contents: Contents) -> anyhow::Result<()> {
+        let Ok(existing) = std::fs::metadata(path) else { return Ok(()) };
+        if existing.is_dir() {
+            bail!("cannot write to {}: it is a folder; name a file in it", path.display());
         }
+        match if_exists {
+            IfExists::Append if holds_something(&existing) => contents.check_at(path),
+            IfExists::Fail if holds_something(&existing) => bail!("{} exists already", path.display()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens the file, which was looked at with [`check`](Self::check).
+    pub(super) fn open(path: &Path, mode: u32, if_exists: IfExists, is_rotated: bool) -> anyhow::Result<Self> {
         let (file, metadata) = open(path, mode)?;
         if if_exists == IfExists::Overwrite && metadata.is_file() {
             file.set_len(0).with_context(|| format!("cannot empty {}", path.display()))?;
@@ -67,6 +72,7 @@ impl Output {
             path: path.to_owned(),
             mode,
             inode: inode(&metadata),
+            has_name: resolve(path).is_ok(),
             file,
             lock: Lock::new(),
             is_rotated,
@@ -136,9 +142,9 @@ impl Output {
         Ok(())
     }
 
-    /// Whether the path leads to another file by now, or to none.
+    /// Whether the path leads to another file by now, or to none. A file without a name does not move.
     pub(super) fn has_moved(&self) -> bool {
-        std::fs::metadata(&self.path).ok().as_ref().and_then(inode) != self.inode
+        self.has_name && std::fs::metadata(&self.path).ok().as_ref().and_then(inode) != self.inode
     }
 
     /// Opens what is at the path now. Where that cannot be, the file that was moved away is written to for as long as
@@ -202,14 +208,16 @@ impl Output {
         })
     }
 
-    /// Puts bytes in the place of the last ones of the file, which were `old`, with one write. To be called in a turn
-    /// that is held.
-    pub(super) fn replace_end(&mut self, old: &[u8], bytes: &[u8]) -> anyhow::Result<()> {
-        let length = self.len();
+    /// Puts bytes in the place of the last ones of the file, which were `old` when it had this length, with one write. To
+    /// be called in a turn that is held; says whether it was done, which it is not when somebody without a turn has added
+    /// something since.
+    pub(super) fn replace_end(&mut self, length: u64, old: &[u8], bytes: &[u8]) -> anyhow::Result<bool> {
         let at = length.saturating_sub(old.len() as u64);
         // A file that is open for appending takes no other place.
         fcntl_setfl(&self.file, OFlags::empty())?;
-        let result = self.file.write_all_at(bytes, at).map_err(|error| {
+        let is_last = self.len() == length;
+        let written = if is_last { self.file.write_all_at(bytes, at) } else { Ok(()) };
+        let result = written.map(|()| is_last).map_err(|error| {
             let _ = self.file.write_all_at(old, at);
             let _ = self.file.set_len(length);
             self.cannot_write(error)
@@ -222,6 +230,11 @@ impl Output {
         anyhow::Error::new(error).context(format!("cannot write to {}", self.path.display()))
     }
 
+    /// The file from its beginning.
+    pub(super) fn reader(&self) -> impl Read {
+        ReadAt { file: &self.file, at: 0 }
+    }
+
     /// The last bytes of the file, `size` at most.
     pub(super) fn tail(&self, size: u64) -> io::Result<Vec<u8>> {
         let length = self.file.metadata()?.len();
@@ -230,6 +243,24 @@ impl Output {
         self.file.read_exact_at(&mut tail, length - size)?;
         Ok(tail)
     }
+}
+
+/// Reads a file, and leaves the place where it is written to.
+struct ReadAt<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl Read for ReadAt<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read_at(buffer, self.at)?;
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+fn holds_something(metadata: &Metadata) -> bool {
+    metadata.is_file() && metadata.len() > 0
 }
 
 fn inode(metadata: &Metadata) -> Option<(u64, u64)> {
@@ -244,4 +275,26 @@ fn open(path: &Path, mode: u32) -> anyhow::Result<(File, Metadata)> {
     let file = if special { options.open(path) } else { options.read(true).open(path) };
     let opened = file.and_then(|file| file.metadata().map(|metadata| (file, metadata)));
     opened.with_context(|| format!("cannot write to {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn an_end_that_somebody_has_added_to_is_not_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run.gz");
+        let mut output = Output::open(&path, 0o600, IfExists::Append, false).unwrap();
+        output.append(b"rows END").unwrap();
+        let length = output.len();
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(b" THEIRS").unwrap();
+        assert!(!output.replace_end(length, b"END", b"more END").unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), b"rows END THEIRS");
+        output.append(b" END").unwrap();
+        assert!(output.replace_end(output.len(), b"END", b"more END").unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), b"rows END THEIRS more END");
+    }
 }
