@@ -29,7 +29,7 @@ pub(crate) fn run<'a>(mut arguments: impl Iterator<Item = &'a str>) -> anyhow::R
     fn next<'a, T: FromStr>(arguments: &mut impl Iterator<Item = &'a str>) -> anyhow::Result<T> {
         arguments.next().and_then(|word| word.parse().ok()).context("floor INTERVAL BYTES OUTPUT < PIDS")
     }
-    let interval = Duration::from_secs_f64(next(&mut arguments)?);
+    let interval = Duration::try_from_secs_f64(next(&mut arguments)?)?;
     let line = vec![b'x'; next(&mut arguments)?];
     let mut output = File::create(next::<String>(&mut arguments)?)?;
     // A kernel without pressure information has nothing to read there.

@@ -63,9 +63,9 @@ fn live(pause: f64) -> ! {
     // Children are not left behind.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
     loop {
-        match pause > 0.0 {
-            true => std::thread::sleep(Duration::from_secs_f64(pause)),
-            false => std::thread::park(),
+        match Duration::try_from_secs_f64(pause) {
+            Ok(pause) if !pause.is_zero() => std::thread::sleep(pause),
+            _ => std::thread::park(),
         }
     }
 }

@@ -76,9 +76,10 @@ pub(crate) fn check_streams(settings: &Settings, wraps_command: bool) -> Result<
         };
         if let Some((other, _)) = taken.iter().find(|(_, taken)| taken == stream) {
             let key = format!("sinks.{}", sink.name);
+            let free = if stream == "standard output" { "stderr" } else { "stdout" };
             let problem = format!(
                 "{other} writes to {stream} as well; turn one off (--disable {other}), take --format csv for CSV alone, or send \
-                 one elsewhere (--set {key}.stream=stdout, or -o FILE)",
+                 one elsewhere (--set {key}.stream={free}, or -o FILE)",
             );
             return Err(ConfigError { key, value: None, origin: Some(sink.state.why), problem });
         }

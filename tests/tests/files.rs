@@ -151,6 +151,53 @@ fn what_has_no_name_of_its_own_is_not_rotated() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
 }
 
+/// The command gets the descriptor, after which the tracker has another file, or none, under its number.
+#[test]
+fn the_file_of_a_descriptor_gets_every_row() {
+    for (path, name, keys) in [
+        ("/dev/stdout", "run.jsonl", ""),
+        ("/dev/stdout", "run.jsonl.gz", ", gzip = true"),
+        ("/dev/stdout", "run.csv", ", format = 'csv'"),
+        ("/dev/fd/7", "run.jsonl", ""),
+        ("/dev/fd/7", "run.jsonl.gz", ", gzip = true"),
+        ("link.gz", "run.jsonl.gz", ""),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let (out, own) = (directory.path().join(name), directory.path().join(format!("own{}", &name[3..])));
+        symlink("/dev/stdout", directory.path().join("link.gz")).unwrap();
+        let tracker = twice(Path::new(path), keys, &own, "1.3");
+        let mut shell = command("sh");
+        shell.args(["-c", "exec \"$@\" 7>>\"$0\" >>\"$0\""]).arg(&out).arg(tracker.get_program());
+        let output = shell.args(tracker.get_args()).current_dir(directory.path()).output().unwrap();
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""), "{path} {keys}");
+        assert!(rows([&own]).len() >= 2);
+        assert_eq!(rows([&out]), rows([&own]), "{path} {keys}");
+    }
+}
+
+/// Who holds the lock can be in the midst of a change of the end.
+#[test]
+fn nothing_is_added_to_a_compressed_file_while_another_has_its_turn() {
+    let directory = tempfile::tempdir().unwrap();
+    let [path, own] = ["run.csv.gz", "own.csv"].map(|name| directory.path().join(name));
+    let holder = File::create(&path).unwrap();
+    flock(&holder, FlockOperation::LockExclusive).unwrap();
+    let mut tracker = command(tracker());
+    tracker.args(["-q", "-i", "50ms", "--set", &sink("shared", &path, ""), "--set", &sink("own", &own, "")]);
+    let tracker = tracker.stderr(Stdio::piped()).spawn().unwrap();
+    let written = || fs::read_to_string(&own).map_or(0, |text| text.lines().count());
+    wait_until("more samples than are waited for with patience", || written() > 40);
+    let length = fs::metadata(&path).unwrap().len();
+    // Hundreds more would be too many to wait.
+    assert!(length == 0 || written() > 300);
+    flock(&holder, FlockOperation::Unlock).unwrap();
+    wait_until("what has waited", || fs::metadata(&path).unwrap().len() > length);
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(tracker.id() as i32), nix::sys::signal::Signal::SIGTERM).unwrap();
+    let output = tracker.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr).lines().count()), (Some(0), 1), "{output:?}");
+    assert_eq!(rows([&path]), rows([&own]));
+}
+
 /// A program that holds the lock for ever neither hangs the run nor costs it a row.
 #[test]
 fn a_lock_that_somebody_keeps_is_not_waited_for() {
@@ -284,7 +331,7 @@ fn a_torn_compressed_file_is_set_aside() {
 #[test]
 fn columns_of_the_job_are_beside_those_of_the_machine() {
     let output = track(["-i", "50ms", "--csv-columns", "job", "--", env!("CARGO_BIN_EXE_job"), "burn", "1", "400"]);
-    let text = text(&output.stderr);
+    let (text, told) = (text(&output.stderr), text(&output.stdout));
     let table: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
     assert!(table.iter().all(|row| row.len() == 32), "{text}");
     let column = |name: &str| {
@@ -292,8 +339,11 @@ fn columns_of_the_job_are_beside_those_of_the_machine() {
         table[1..].iter().map(|row| row[position]).collect::<Vec<_>>()
     };
     assert!(column("process_pid").iter().all(|pid| *pid == column("process_pid")[0] && !pid.is_empty()));
-    let user: f64 = column("process_utime").iter().map(|secs| secs.parse::<f64>().unwrap()).sum();
-    assert!(user > 0.3, "{user}");
+    let sum = |name: &str| column(name).iter().map(|secs| secs.parse::<f64>().unwrap()).sum::<f64>();
+    let used = sum("process_utime") + sum("process_stime");
+    // Starting it is not in what it tells.
+    let told: f64 = told.split_whitespace().next().unwrap().parse().unwrap();
+    assert!((told - 0.001..told + 0.1).contains(&used), "{used} of {told}");
     assert!(column("memory_used").iter().all(|used| !used.is_empty()));
 }
 
@@ -327,8 +377,23 @@ fn two_sinks_on_one_stream_are_refused_with_the_way_out() {
     let output = run(&["--enable", "csv"]);
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-    for word in ["sinks.stdout-json", "standard error", "--disable csv", "--format csv", "--set"] {
+    for word in ["sinks.stdout-json", "standard error", "--disable csv", "--format csv"] {
         assert!(said.contains(word), "{said}");
+    }
+    for flags in [
+        &["--enable", "csv"][..],
+        &["--enable", "csv", "--set", "sinks.stdout-json.stream=stdout", "--set", "sinks.csv.stream=stdout"],
+    ] {
+        let said = text(&run(flags).stderr);
+        let (_, advised) = said.split_once("--set ").unwrap();
+        let advised = advised.split(',').next().unwrap();
+        let output = run(&[flags, &["--set", advised]].concat());
+        let parted = [text(&output.stdout), text(&output.stderr)]
+            .map(|text| text.lines().next().unwrap_or_default()[..5].to_owned());
+        assert!(
+            output.status.success() && parted.contains(&"times".into()) && parted.contains(&"{\"tim".into()),
+            "{said}{output:?}"
+        );
     }
     let alone = run(&["--enable", "csv", "--disable", "stdout-json"]);
     assert!(text(&alone.stderr).starts_with("timestamp,"));

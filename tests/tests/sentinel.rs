@@ -253,6 +253,42 @@ fn the_token_and_the_keys_are_nowhere() {
     assert!(files >= 3, "{files}");
 }
 
+/// The command gets the descriptors, and a program that prints the token can take its time.
+#[test]
+fn the_token_can_come_by_a_descriptor() {
+    for redirected in ["9<\"$0\"", "9< <(sleep 0.2; cat \"$0\")"] {
+        let service = Service::start();
+        let state = tempfile::tempdir().unwrap();
+        let token = state.path().join("token");
+        std::fs::write(&token, TOKEN).unwrap();
+        let mut shell = command("bash");
+        shell.envs(service.environment(state.path())).env_remove("SENTINEL_API_TOKEN");
+        shell.args(["-c", &format!("\"$@\" {redirected}")]).arg(token).arg(tracker());
+        shell.args(["-q", "-i", "50ms", "--set", "sinks.sentinel-s3.token_file=/dev/fd/9", "--", "sleep", "0.2"]);
+        let output = shell.output().unwrap();
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""), "{redirected}");
+        assert_eq!(service.known().requests, ["POST /runs", "POST /runs/run-1/finish"], "{redirected}");
+    }
+}
+
+#[test]
+fn a_token_that_never_comes_does_not_keep_the_command() {
+    let service = Service::start();
+    let state = tempfile::tempdir().unwrap();
+    let fifo = state.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let token_file = |path: &std::path::Path| format!("sinks.sentinel-s3.token_file={}", path.display());
+    for path in [fifo, state.path().join("none")] {
+        let mut command = command("timeout");
+        command.arg("60").arg(tracker()).envs(service.environment(state.path())).env_remove("SENTINEL_API_TOKEN");
+        let output = command.args(["-q", "--set", &token_file(&path), "--", "sh", "-c", "exit 3"]).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(3), 1), "{said}");
+        assert!(said.contains("token") && said.contains("rows are kept"), "{said}");
+    }
+    assert!(service.known().requests.is_empty());
+}
+
 #[test]
 fn tls_with_the_certificates_of_the_system_and_no_others() {
     let service = Service::start_tls();

@@ -178,7 +178,11 @@ fn config_check_refuses_what_a_run_refuses_in_the_same_words() {
         "[sinks.a]\ntype = 'file'\n",
         "[sinks.a]\ntype = 'file'\npath = 'x'\nmode = 'rw'\n",
         "[sinks.a]\ntype = 'file'\npath = 'x'\nrotate_secs = -1\n",
+        "[sinks.a]\ntype = 'file'\npath = 'x'\nrotate_secs = 1e300\n",
         "[sinks.a]\ntype = 'file'\npath = '/no/such/folder/x'\n",
+        "[sinks.a]\ntype = 'file'\npath = 'dd'\n",
+        "[sinks.a]\ntype = 'file'\npath = 'notes'\n",
+        "[sinks.a]\ntype = 'file'\npath = 'notes'\nif_exists = 'fail'\n",
         "[sinks.file]\nenabled = true\n",
         "[tracker]\noutput = '/no/such/folder/x'\n",
         "[tracker]\noutput = ''\n",
@@ -195,6 +199,8 @@ fn config_check_refuses_what_a_run_refuses_in_the_same_words() {
         "[plugins]\ndir = '/no/such'\n",
         &load,
     ];
+    fs::create_dir(folder.path().join("dd")).unwrap();
+    fs::write(folder.path().join("notes"), "of mine").unwrap();
     for contents in cases {
         fs::write(&file, contents).unwrap();
         let mut run = command(tracker());

@@ -383,7 +383,10 @@ fn bytes_that_no_tracker_writes_are_said_and_stay_as_they_are() {
     let deep = format!(r#"{{"facts":{{"a":{}{}}}}}"#, "[".repeat(1 << 20), "]".repeat(1 << 20));
     let many: Vec<u32> = (0..1_000_001).collect();
     let long = format!(r#"{{"api_url":"{}"}}"#, "x".repeat(17 << 20));
-    let cases: [(Vec<u8>, &str); 12] = [
+    // The addresses of its batches would take gigabytes.
+    let wide = json!({ "run_id": "r", "upload_uri_prefix": format!("s3://b/{}", "x".repeat(1000)), "next": 1_000_000, "inline": false });
+    let cases: [(Vec<u8>, &str); 13] = [
+        (with(good.clone(), wide).to_string().into(), "next is more than"),
         (b"".into(), "ends too early"),
         (b"\0\xff nonsense SECRET".into(), "is no JSON"),
         (deep.into(), "too deep"),

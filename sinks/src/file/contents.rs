@@ -38,8 +38,8 @@ impl Contents {
         is_empty || file.try_clone().is_ok_and(|file| self.begin(FromStart { file, at: 0 }))
     }
 
-    fn begin(self, file: impl Read + 'static) -> bool {
-        let reader: Box<dyn Read> = if self.gzip { Box::new(gzip::reader(file)) } else { Box::new(file) };
+    fn begin(self, file: impl Read) -> bool {
+        let reader: Box<dyn Read + '_> = if self.gzip { Box::new(gzip::reader(file)) } else { Box::new(file) };
         let mut first = Vec::new();
         // A sample of a machine with many devices is longer, but its beginning tells enough.
         let read = BufReader::new(reader.take(1 << 16)).read_until(b'\n', &mut first);

@@ -135,6 +135,16 @@ impl Location {
         bail!("{}: somebody makes and removes it again and again", self.cannot_write())
     }
 
+    /// Opens the file to look at it; `None` when there is none.
+    pub(super) fn look(&self) -> anyhow::Result<Option<File>> {
+        let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match openat(&self.folder, &self.name, how, Mode::empty()) {
+            Ok(file) => Ok(Some(file.into())),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error).with_context(|| self.cannot_write()),
+        }
+    }
+
     fn cannot_write(&self) -> String {
         format!("cannot write to {}", self.path.display())
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use resource_tracker_core::{Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink, through_json};
+use resource_tracker_core::{Outcome, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink, through_json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,9 @@ use rotation::Rotation;
 
 /// How often others may fill the new file before a sample is written to it all the same.
 const ROTATIONS: usize = 16;
+
+/// So many bytes of lines wait at most for a turn at the end of a compressed file.
+const WAITING: usize = 64 * 1024;
 
 /// Samples in a file.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
@@ -116,8 +119,15 @@ impl FileConfig {
         mode.with_context(|| format!("mode = {:?}: must be octal, such as \"0640\"", self.mode))
     }
 
-    fn rotation(&self) -> Rotation {
-        Rotation::new(self.rotate_bytes, Duration::from_secs_f64(self.rotate_secs), self.rotate_keep)
+    fn rotation(&self) -> anyhow::Result<Rotation> {
+        let age = Duration::try_from_secs_f64(self.rotate_secs).ok();
+        let age =
+            age.with_context(|| format!("rotate_secs = {}: must be a number of seconds, 0 or more", self.rotate_secs))?;
+        Ok(Rotation::new(self.rotate_bytes, age, self.rotate_keep))
+    }
+
+    fn contents(&self) -> anyhow::Result<Contents> {
+        Ok(Contents { encoder: self.encoder()?, gzip: self.is_compressed() })
     }
 
     fn is_compressed(&self) -> bool {
@@ -138,11 +148,8 @@ impl SinkConfig for FileConfig {
             bail!("path: is missing; it must name the file, such as path = \"run.jsonl\"");
         }
         self.permissions()?;
-        if !(self.rotate_secs >= 0.0 && self.rotate_secs.is_finite()) {
-            bail!("rotate_secs = {}: must be a number of 0 or more", self.rotate_secs);
-        }
-        self.encoder()?;
-        if self.rotation().is_on() && matches!(Destination::of(&self.path)?, Destination::Stream) {
+        let (rotation, contents) = (self.rotation()?, self.contents()?);
+        if rotation.is_on() && matches!(Destination::of(&self.path)?, Destination::Stream) {
             bail!(
                 "rotate_bytes and rotate_secs need a file that can be renamed; {} is a descriptor, a device or a pipe",
                 self.path.display()
@@ -150,20 +157,20 @@ impl SinkConfig for FileConfig {
         }
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = std::fs::metadata(folder.unwrap_or(Path::new(".")));
-        folder.map(drop).with_context(|| format!("cannot write to {}", self.path.display()))
+        folder.map(drop).with_context(|| format!("cannot write to {}", self.path.display()))?;
+        Output::check(&self.path, self.if_exists, contents)
     }
 
     fn build(&self, _: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
         self.check()?;
-        let contents = Contents { encoder: self.encoder()?, gzip: self.is_compressed() };
-        let rotation = self.rotation();
+        let (rotation, contents) = (self.rotation()?, self.contents()?);
         let output = Output::open(&self.path, self.permissions()?, self.if_exists, contents, rotation.is_on())?;
         Ok(Box::new(FileSink {
             output,
             contents,
             rotation,
             member: None,
-            line: Vec::new(),
+            lines: Vec::new(),
             begun: false,
             has_written: false,
             warned: false,
@@ -179,7 +186,8 @@ struct FileSink {
     rotation: Rotation,
     /// The gzip member that this sink wrote last, and the length that the file had then.
     member: Option<(Member, u64)>,
-    line: Vec<u8>,
+    /// The line that is written, and before it those that wait for a turn.
+    lines: Vec<u8>,
     /// Whether the end of the file was found, or made, to be one that can be added to.
     begun: bool,
     has_written: bool,
@@ -188,21 +196,39 @@ struct FileSink {
 
 impl Sink for FileSink {
     fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
-        self.line.clear();
-        self.contents.encoder.encode(sample, &mut self.line)?;
-        // A line in a file that stays is one write, for which nobody needs to be kept away.
-        if self.begun && !self.rotation.is_on() && !self.contents.gzip {
-            self.output.look()?;
-            return self.add(Turn::Unlocked);
-        }
-        let mut turn = self.output.take_turn()?;
-        let result = self.prepare(&mut turn).and_then(|()| self.add(turn));
-        self.output.end_turn(turn);
-        result
+        let waiting = self.lines.len();
+        self.contents.encoder.encode(sample, &mut self.lines).inspect_err(|_| self.lines.truncate(waiting))?;
+        self.write_lines(WAITING)
+    }
+
+    fn finish(&mut self, _: &Outcome) -> anyhow::Result<()> {
+        if self.lines.is_empty() { Ok(()) } else { self.write_lines(0) }
     }
 }
 
 impl FileSink {
+    /// Writes the lines. Where somebody else has the turn and could be in the midst of a change of the end, they wait for
+    /// another sample, unless they are more than `waiting` bytes.
+    fn write_lines(&mut self, waiting: usize) -> anyhow::Result<()> {
+        // A line in a file that stays is one write, for which nobody needs to be kept away.
+        let result = if self.begun && !self.rotation.is_on() && !self.contents.gzip {
+            self.output.look().and_then(|()| self.add(Turn::Unlocked)).map(|()| true)
+        } else {
+            self.output.take_turn().and_then(|mut turn| {
+                if turn == Turn::Busy && self.contents.gzip && self.lines.len() <= waiting {
+                    return Ok(false);
+                }
+                let result = self.prepare(&mut turn).and_then(|()| self.add(turn));
+                self.output.end_turn(turn);
+                result.map(|()| true)
+            })
+        };
+        if !matches!(result, Ok(false)) {
+            self.lines.clear();
+        }
+        result.map(drop)
+    }
+
     /// Mends the end of the file when it is first written to, and begins a new one when that is due.
     fn prepare(&mut self, turn: &mut Turn) -> anyhow::Result<()> {
         if !self.begun && *turn != Turn::Busy {
@@ -258,9 +284,9 @@ impl FileSink {
         let is_empty = if self.output.is_regular() { self.output.len() == 0 } else { !self.has_written };
         let header = self.contents.encoder.header().filter(|_| is_empty);
         if let Some(header) = header {
-            self.line.splice(..0, header.into_bytes());
+            self.lines.splice(..0, header.into_bytes());
         }
-        if self.contents.gzip { self.add_compressed(turn) } else { self.output.append(&self.line) }?;
+        if self.contents.gzip { self.add_compressed(turn) } else { self.output.append(&self.lines) }?;
         self.has_written = true;
         Ok(())
     }
@@ -269,17 +295,17 @@ impl FileSink {
         let is_ours = turn == Turn::Held && self.output.is_regular();
         let length = self.output.len();
         let last = self.member.take().filter(|(member, end)| is_ours && *end == length && !member.is_full());
-        let member = match last {
-            Some((mut member, _)) => {
-                let end = member.end();
-                let bytes = member.add(&self.line)?;
-                self.output.replace_end(&end, &bytes)?;
-                member
-            }
+        let mut grown = None;
+        if let Some((mut member, end_of_file)) = last {
+            let end = member.end();
+            let bytes = member.add(&self.lines)?;
+            grown = self.output.replace_end(end_of_file, &end, &bytes)?.then_some(member);
+        }
+        let member = match grown {
+            Some(member) => member,
             None => {
                 let mut member = Member::new();
-                let bytes = member.add(&self.line)?;
-                self.output.append(&bytes)?;
+                self.output.append(&member.add(&self.lines)?)?;
                 member
             }
         };

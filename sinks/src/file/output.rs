@@ -49,6 +49,17 @@ struct Said {
 }
 
 impl Output {
+    /// Looks whether samples may go to what is at the path, without changing anything: a file must hold these `contents`
+    /// if it holds anything.
+    pub(super) fn check(path: &Path, if_exists: IfExists, contents: Contents) -> anyhow::Result<()> {
+        let existing = match Destination::of(path)? {
+            Destination::File(location) => location.look()?,
+            Destination::Stream if std::fs::metadata(path).is_ok_and(|found| found.is_file()) => File::open(path).ok(),
+            Destination::Stream => None,
+        };
+        existing.map_or(Ok(()), |file| if_exists.judge(&file, path, contents))
+    }
+
     /// Opens the file, which must hold these `contents` if it holds anything.
     pub(super) fn open(
         path: &Path,
@@ -78,13 +89,11 @@ impl Output {
             opened: now,
             said: Said::default(),
         };
-        match if_exists {
-            IfExists::Append => output.check_contents()?,
-            IfExists::Fail if output.is_regular() && metadata.len() > 0 => bail!("{} exists already", path.display()),
-            IfExists::Overwrite if output.is_regular() => {
+        if output.is_regular() {
+            if_exists.judge(&output.file, path, contents)?;
+            if if_exists == IfExists::Overwrite {
                 output.file.set_len(0).with_context(|| format!("cannot empty {}", path.display()))?;
             }
-            IfExists::Fail | IfExists::Overwrite => (),
         }
         Ok(output)
     }
@@ -194,7 +203,7 @@ impl Output {
         let (file, metadata, made) = location.open(self.mode)?;
         if made {
             let (now, before) = (metadata.mode() & 0o777, old.mode() & 0o777);
-            if self.is_rotated && now != before && old.uid() == metadata.uid() {
+            if now != before && old.uid() == metadata.uid() {
                 // Others who may write to the old one may write to this one.
                 let _ = file.set_permissions(Permissions::from_mode(before));
             }
@@ -245,14 +254,16 @@ impl Output {
         })
     }
 
-    /// Puts bytes in the place of the last ones of the file, which were `old`, with one write. To be called in a turn
-    /// that is held.
-    pub(super) fn replace_end(&mut self, old: &[u8], bytes: &[u8]) -> anyhow::Result<()> {
-        let length = self.len();
+    /// Puts bytes in the place of the last ones of the file, which were `old` when it had this length, with one write. To
+    /// be called in a turn that is held; says whether it was done, which it is not when somebody without a turn has added
+    /// something since.
+    pub(super) fn replace_end(&mut self, length: u64, old: &[u8], bytes: &[u8]) -> anyhow::Result<bool> {
         let at = length.saturating_sub(old.len() as u64);
         // A file that is open for appending takes no other place.
         fcntl_setfl(&self.file, OFlags::empty())?;
-        let result = self.file.write_all_at(bytes, at).map_err(|error| {
+        let is_last = self.len() == length;
+        let written = if is_last { self.file.write_all_at(bytes, at) } else { Ok(()) };
+        let result = written.map(|()| is_last).map_err(|error| {
             let _ = self.file.write_all_at(old, at);
             let _ = self.file.set_len(length);
             self.cannot_write(error)
@@ -275,6 +286,42 @@ impl Output {
     }
 }
 
+impl IfExists {
+    /// Whether samples may go to a file.
+    fn judge(self, file: &File, path: &Path, contents: Contents) -> anyhow::Result<()> {
+        match self {
+            Self::Append => contents.check(file, path),
+            Self::Fail if file.metadata()?.len() > 0 => bail!("{} exists already", path.display()),
+            Self::Fail | Self::Overwrite => Ok(()),
+        }
+    }
+}
+
 fn inode(metadata: &Metadata) -> Option<Inode> {
     metadata.is_file().then(|| (metadata.dev(), metadata.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::io::Write;
+
+    use super::*;
+    use crate::encode::Encoder;
+
+    #[test]
+    fn an_end_that_somebody_has_added_to_is_not_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run.gz");
+        let contents = Contents { encoder: Encoder::Json, gzip: true };
+        let mut output = Output::open(&path, 0o600, IfExists::Append, contents, false).unwrap();
+        output.append(b"rows END").unwrap();
+        let length = output.len();
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(b" THEIRS").unwrap();
+        assert!(!output.replace_end(length, b"END", b"more END").unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), b"rows END THEIRS");
+        output.append(b" END").unwrap();
+        assert!(output.replace_end(output.len(), b"END", b"more END").unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), b"rows END THEIRS more END");
+    }
 }

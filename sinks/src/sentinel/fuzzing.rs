@@ -20,8 +20,14 @@ pub fn run_json(bytes: &[u8]) {
     let Ok(state) = State::parse(bytes) else { return };
     let again = serde_json::to_vec(&state).map(|text| State::parse(&text));
     assert!(again.is_ok_and(|again| again.as_ref() == Ok(&state)));
+    list(&Store::new(None, state.clone()));
     let id = state.run_id.unwrap_or_default();
     assert!(!id.contains('/') && id != ".." && !state.upload_uri_prefix.unwrap_or_default().contains("/../"));
+}
+
+/// The addresses of all batches take no more memory than is set aside for them.
+fn list(store: &Store) {
+    assert!(store.uris().iter().map(String::len).sum::<usize>() <= 64 << 20);
 }
 
 /// The files of a run, parted by a byte that no text has: they are read within bounds, and removed with their folder. In
@@ -48,6 +54,7 @@ pub fn spool_files(directory: &Path, bytes: &[u8]) -> anyhow::Result<()> {
             store.settle(false);
         }
         assert_eq!(store.state.next, store.closed);
+        list(&store);
         return Ok(store.remove()?);
     }
     // What cannot be read stays as it is; without `run.json` it is none.

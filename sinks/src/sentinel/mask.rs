@@ -28,6 +28,8 @@ const PLAIN_ENDS: [&str; 6] = ["file", "path", "dir", "tokens", "tokenizer", "to
 const USERS: [&str; 5] = ["-u", "-U", "--user", "--proxy-user", "--userpwd"];
 /// What stands between `Authorization:` and the secret.
 const SCHEMES: [&str; 5] = ["bearer", "basic", "digest", "negotiate", "token"];
+/// In a word, they tell that there are words in it.
+const BRACKETS_AND_QUOTES: [char; 6] = ['{', '[', '(', '"', '\'', '`'];
 const MASK: &str = "***";
 /// A shell in a shell in a shell, and no deeper.
 const DEPTH: u32 = 6;
@@ -63,19 +65,25 @@ fn masked_word(word: &str, depth: u32) -> (String, bool) {
             let is_behind = value.is_empty() || SCHEMES.contains(&value.to_lowercase().as_str());
             return (format!("{start}{MASK}"), is_behind);
         }
+        if USERS.contains(&name) {
+            return (format!("{start}{}", without_password(value)), false);
+        }
+        if is_user_in_one(name) {
+            return (without_password(word), false);
+        }
         if depth > 0 && is_name(name) && !value.is_empty() {
             // `--header=Authorization: …`, `DSN=postgres://…`
             let (value, is_behind) = masked_word(value, depth - 1);
             return (format!("{start}{value}"), is_behind);
         }
     }
-    if depth > 0 && word.contains(char::is_whitespace) {
+    if depth > 0 && (word.contains(char::is_whitespace) || !is_url(word) && word.contains(BRACKETS_AND_QUOTES)) {
         return (text(word, depth - 1), false);
     }
     (url(word), word.starts_with('-') && is_secret(word))
 }
 
-/// A word that is a command line: `sh -c "curl -H 'Authorization: …'"`.
+/// A word that is a command line, or data: `sh -c "curl -H 'Authorization: …'"`, `{"password":"…"}`.
 fn text(line: &str, depth: u32) -> String {
     let spans = shell_words(line);
     let words: Vec<String> = spans.iter().map(|(start, end)| unquoted(&line[*start..*end]).to_owned()).collect();
@@ -92,7 +100,7 @@ fn text(line: &str, depth: u32) -> String {
 fn shell_words(line: &str) -> Vec<(usize, usize)> {
     let (mut spans, mut start, mut quote) = (Vec::new(), None, None);
     for (at, c) in line.char_indices() {
-        let parts_words = quote.is_none() && (c.is_whitespace() || ";|&(){}<>,".contains(c));
+        let parts_words = quote.is_none() && (c.is_whitespace() || ";|&(){}[]<>,".contains(c));
         if parts_words {
             spans.extend(start.take().map(|start| (start, at)));
             continue;
@@ -110,7 +118,11 @@ fn shell_words(line: &str) -> Vec<(usize, usize)> {
 
 /// Without the quotes around it.
 fn unquoted(word: &str) -> &str {
-    let inner = ['"', '\'', '`'].iter().find_map(|quote| word.strip_prefix(*quote)?.strip_suffix(*quote));
+    let inner = ['"', '\'', '`'].iter().find_map(|quote| {
+        let inner = word.strip_prefix(*quote)?.strip_suffix(*quote)?;
+        // `"name":"value"` is two of them.
+        (!inner.contains(*quote)).then_some(inner)
+    });
     inner.unwrap_or(word)
 }
 
@@ -121,7 +133,7 @@ fn is_name(name: &str) -> bool {
 
 /// Whether what follows this name is a secret. Only a name counts, not a text in which the word stands.
 fn is_secret(name: &str) -> bool {
-    let name = name.trim_matches(['-', '"', '\'', '`']).to_lowercase();
+    let name = name.trim_matches(['-', '"', '\'', '`', '\\']).to_lowercase();
     let joined: String = name.chars().filter(|c| !"-_.".contains(*c)).collect();
     let last = name.rsplit(['-', '_', '.']).next().unwrap_or_default();
     let is_plain = PLAIN_ENDS.iter().any(|end| joined.ends_with(end));
@@ -129,12 +141,24 @@ fn is_secret(name: &str) -> bool {
     is_name(&name) && !is_plain && (PARTS.iter().any(|part| joined.contains(part)) || LAST_WORDS.contains(&last))
 }
 
-/// `user:password` with the password masked; numbers are those of a user and a group.
+/// `user:password` with the password masked; two numbers are those of a user and a group.
 fn without_password(word: &str) -> String {
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     match word.split_once(':') {
-        Some((user, password)) if password.bytes().any(|byte| !byte.is_ascii_digit()) => format!("{user}:{MASK}"),
+        Some((user, password)) if !is_number(user) || !is_number(password) => format!("{user}:{MASK}"),
         _ => word.to_owned(),
     }
+}
+
+/// Whether this is an option with one letter and a user: `-uadmin`.
+fn is_user_in_one(name: &str) -> bool {
+    let user = name.strip_prefix("-u").or_else(|| name.strip_prefix("-U"));
+    user.is_some_and(|user| is_name(user) && !user.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn is_url(word: &str) -> bool {
+    let is_scheme = |scheme: &str| scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+    word.split_once("://").is_some_and(|(scheme, _)| is_scheme(scheme))
 }
 
 /// `https://user:password@host/?token=x` without the credentials.
@@ -190,6 +214,17 @@ mod tests {
             ("curl¦https://x/y?a=1&token=b", "curl¦https://x/y?a=1&token=***"),
             ("curl¦-H¦Authorization: Bearer abc¦https://x/", "curl¦-H¦Authorization:***¦https://x/"),
             ("curl¦-HAuthorization:abc¦-u¦me:pw", "curl¦-HAuthorization:***¦-u¦me:***"),
+            ("curl¦-u¦admin:123456¦-U¦7:pw", "curl¦-u¦admin:***¦-U¦7:***"),
+            ("curl¦-uadmin:123456¦-u1000:1000", "curl¦-uadmin:***¦-u1000:1000"),
+            ("curl¦--user=bob:hunter3¦--proxy-user=bob:1", "curl¦--user=bob:***¦--proxy-user=bob:***"),
+            ("run¦--user=1000:1000¦--user=bob", "run¦--user=1000:1000¦--user=bob"),
+            ("curl¦-d¦{\"password\":\"hunter2\"}", "curl¦-d¦{\"password\":***}"),
+            ("curl¦-d{\"a\":1,\"password\":\"h,2\",\"b\":[2]}", "curl¦-d{\"a\":1,\"password\":***,\"b\":[2]}"),
+            ("curl¦--data={'user':{'token':'abc'}}", "curl¦--data={'user':{'token':***}}"),
+            ("run¦{\\\"password\\\":\\\"x\\\"}¦{token:abc}", "run¦{\\\"password\\\":***}¦{token:***}"),
+            ("run¦[\"--password\",\"x\",\"-v\"]", "run¦[\"--password\",***,\"-v\"]"),
+            ("run¦f(token='abc')¦http://u:p{w@h/", "run¦f(token=***)¦http://***@h/"),
+            ("run¦{\"epochs\":50,\"name\":\"it's\"}", "run¦{\"epochs\":50,\"name\":\"it's\"}"),
             ("curl¦--header=X-Api-Key: abc", "curl¦--header=X-Api-Key:***"),
             ("curl¦--header¦Cookie: a=b; c=d", "curl¦--header¦Cookie:***"),
             ("curl¦-H¦Accept: text/html", "curl¦-H¦Accept: text/html"),
@@ -231,6 +266,12 @@ mod tests {
                 format!("x¦--password¦{value}"),
                 format!("x¦--password¦-{value}"),
                 format!("x¦--token={value}"),
+                format!("x¦-u¦admin:{value}"),
+                format!("x¦-uadmin:{value}"),
+                format!("x¦--user=bob:{value}"),
+                format!("x¦{{\"password\":\"{value}\"}}"),
+                format!("x¦--data={{\"a\":[{{\"password\":\"{value}\"}}]}}"),
+                format!("x¦[\"--password\",\"{value}\"]"),
                 format!("x¦http://u:{value}@h/"),
                 format!("x¦-H¦Authorization: Bearer {value}"),
                 format!("sh¦-c¦exec x --password '{value} {value}' -H \"Authorization: Bearer {value}\""),

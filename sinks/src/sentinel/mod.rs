@@ -21,7 +21,8 @@ mod upload;
 mod worker;
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -32,6 +33,7 @@ use resource_tracker_core::config::Interval;
 use resource_tracker_core::{
     Outcome, Run, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink, through_json,
 };
+use rustix::fs::{OFlags, fcntl_setfl};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
@@ -104,7 +106,9 @@ through_json!(SentinelConfig);
 #[typetag::deserialize(name = "sentinel-s3")]
 impl SinkConfig for SentinelConfig {
     fn build(&self, _: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
-        Ok(Box::new(Sentinel { config: self.clone(), at_work: None }))
+        // It can be a descriptor, and the command gets those before the run begins.
+        let token_file = self.open_token_file();
+        Ok(Box::new(Sentinel { config: self.clone(), token_file, at_work: None }))
     }
 
     fn patience(&self) -> Duration {
@@ -115,14 +119,20 @@ impl SinkConfig for SentinelConfig {
 register_sink!(SinkEntry::new::<SentinelConfig>("sentinel-s3", "The Sentinel service, with SENTINEL_API_TOKEN"));
 
 impl SentinelConfig {
+    /// The file that the token is in, if it is in a file.
+    fn open_token_file(&self) -> Option<TokenFile> {
+        let path = self.token_file.as_ref().filter(|_| token_variable().is_none())?;
+        Some(TokenFile { path: path.clone(), file: open_without_waiting(path) })
+    }
+
     /// Whether there is a token to speak to the service with.
-    fn token(&self) -> anyhow::Result<Option<Secret>> {
-        let variable = std::env::var(TOKEN).ok().filter(|token| !token.trim().is_empty());
-        let text = match (variable, &self.token_file) {
+    fn token(file: Option<TokenFile>) -> anyhow::Result<Option<Secret>> {
+        let text = match (token_variable(), file) {
             (Some(token), _) => token,
             (None, None) => return Ok(None),
-            (None, Some(path)) => {
-                read_token(path).with_context(|| format!("cannot read the token from {}", path.display()))?
+            (None, Some(TokenFile { path, file })) => {
+                let text = file.and_then(read_token);
+                text.with_context(|| format!("cannot read the token from {}", path.display()))?
             }
         };
         let token = Secret::new(text.trim());
@@ -176,20 +186,39 @@ impl SentinelConfig {
     /// Without a token, when the run belongs to another service, or when the service did not take everything; what it did
     /// not take stays.
     pub fn send(&self, run: LeftBehind) -> anyhow::Result<()> {
-        let token = self.token()?.with_context(|| format!("{TOKEN} is not set"))?;
+        let token = Self::token(self.open_token_file())?.with_context(|| format!("{TOKEN} is not set"))?;
         run.send(&self.connect(token)?).map_err(|failure| anyhow::anyhow!("{}", failure.problem()))
     }
 }
 
+/// The token where it is in the environment.
+fn token_variable() -> Option<String> {
+    std::env::var(TOKEN).ok().filter(|token| !token.trim().is_empty())
+}
+
+/// A file that holds a token, which is read when it is needed: a program at the other end of a pipe can take its time.
+struct TokenFile {
+    path: PathBuf,
+    file: io::Result<File>,
+}
+
+/// Nobody waits for who may never open the other end of a FIFO; what is read is waited for.
+fn open_without_waiting(path: &Path) -> io::Result<File> {
+    let file = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
+    fcntl_setfl(&file, OFlags::empty())?;
+    Ok(file)
+}
+
 /// A file that was named can be a device without an end.
-fn read_token(path: &Path) -> std::io::Result<String> {
+fn read_token(file: File) -> io::Result<String> {
     let mut text = String::new();
-    File::open(path)?.take(LARGEST_TOKEN).read_to_string(&mut text)?;
+    file.take(LARGEST_TOKEN).read_to_string(&mut text)?;
     Ok(text)
 }
 
 struct Sentinel {
     config: SentinelConfig,
+    token_file: Option<TokenFile>,
     at_work: Option<AtWork>,
 }
 
@@ -217,7 +246,7 @@ enum Way {
 
 impl Sink for Sentinel {
     fn start(&mut self, run: &Run) -> anyhow::Result<()> {
-        let token = match self.config.token() {
+        let token = match SentinelConfig::token(self.token_file.take()) {
             Ok(None) => return Ok(()),
             token => token,
         };

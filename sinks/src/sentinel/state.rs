@@ -6,6 +6,13 @@ use serde_json::{Map, Value};
 
 use super::run_directory::LAST_BATCH;
 
+const LONGEST_RUN_ID: usize = 128;
+const LONGEST_PREFIX: usize = 1024;
+/// What the addresses of all batches of a run take at most, in bytes: they are sent at once.
+const LARGEST_URIS: u64 = 64 << 20;
+/// `/000000.csv.gz`, a slash, and what a string takes beside its text.
+const URI_END: u64 = 40;
+
 /// What is known of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -50,12 +57,23 @@ impl State {
             "next has more than six digits"
         } else if !is_ascending || lost.last().is_some_and(|last| last >= next) {
             "lost does not fit to next"
+        } else if state.uris_size() > LARGEST_URIS {
+            "next is more than the addresses of batches could be listed for"
         } else if end.as_ref().is_some_and(|end| !end.is_good()) {
             "end is none"
         } else {
             return Ok(state);
         };
         Err(problem.to_owned())
+    }
+}
+
+impl State {
+    /// What the addresses of all batches that have arrived take, in bytes. What is not known yet can be as long as any.
+    fn uris_size(&self) -> u64 {
+        let length = |text: &Option<String>, longest| text.as_ref().map_or(longest, String::len) as u64;
+        let each = length(&self.upload_uri_prefix, LONGEST_PREFIX) + length(&self.run_id, LONGEST_RUN_ID) + URI_END;
+        u64::from(self.next).saturating_sub(self.lost.len() as u64) * each
     }
 }
 
@@ -77,7 +95,7 @@ pub(crate) fn place(error: &serde_json::Error) -> String {
 
 /// One segment of a path, of an address and of the name of an object.
 pub(crate) fn is_run_id(text: &str) -> bool {
-    (1..=128).contains(&text.len()) && text.bytes().all(is_name) && text != "." && text != ".."
+    (1..=LONGEST_RUN_ID).contains(&text.len()) && text.bytes().all(is_name) && text != "." && text != ".."
 }
 
 /// `s3://BUCKET/PATH`, of names that mean themselves: no `.`, no `..`, none that is empty but behind a last slash.
@@ -89,7 +107,7 @@ pub(crate) fn is_upload_prefix(text: &str) -> bool {
         !["", ".", ".."].contains(&name)
             && name.bytes().all(|byte| byte.is_ascii_graphic() && !b"\\?#%".contains(&byte))
     };
-    text.len() <= 1024
+    text.len() <= LONGEST_PREFIX
         && segments.next().is_some_and(|name| is_bucket(name) && is_segment(name))
         && segments.all(is_segment)
 }
@@ -118,6 +136,7 @@ mod tests {
             "[]x",
             r#"{"next":1000001}"#,
             r#"{"next":-1}"#,
+            r#"{"next":1000000}"#,
             r#"{"next":2,"lost":[2]}"#,
             r#"{"next":2,"lost":[1,1]}"#,
             r#"{"run_id":".."}"#,
