@@ -2,13 +2,15 @@
 //! waited for it or believed it.
 
 use std::collections::BTreeMap;
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, SystemTime};
 
 use resource_tracker_tests::sentinel::{BUCKET, Service, Trouble, wait_for_rows};
-use resource_tracker_tests::{command, has, is_root, text, tracker};
+use resource_tracker_tests::{command, has, is_root, text, tracker, wait_until};
+use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value as Json, json};
 
 /// A folder that only the user can look into, and nothing in it.
@@ -588,6 +590,69 @@ fn runs_that_begin_while_others_send_keep_their_folders() {
     assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
     let known = service.known();
     assert!(known.runs.len() == 15 && known.runs.values().all(|run| run.finish.is_some()));
+}
+
+/// A tracker can be killed before it has written anything down, and when all has arrived.
+#[test]
+fn what_is_left_of_a_folder_goes_when_runs_are_sent() {
+    let service = Service::start();
+    let place = Place::new();
+    let hour = Duration::from_secs(3601);
+    let make = |number: u32, names: &[&str], age: Duration| {
+        let run = place.spool().join(format!("1764000000000-4242-{number:08x}"));
+        fs::create_dir(&run).unwrap();
+        close(&run);
+        names.iter().for_each(|name| put(&run.join(name), b""));
+        let times = fs::FileTimes::new().set_modified(SystemTime::now() - age);
+        File::open(&run).unwrap().set_times(times).unwrap();
+        run
+    };
+    let gone = [&[][..], &["lock"], &["lock", "run.json.tmp"]];
+    let gone = [1, 2, 3].map(|number| make(number, gone[number as usize - 1], hour));
+    let stays = [
+        make(4, &[], Duration::ZERO),
+        make(5, &["lock"], Duration::ZERO),
+        make(6, &["lock", "photo"], hour),
+        make(7, &["lock", "000000.csv"], hour),
+        make(8, &["lock"], hour),
+        make(9, &[], hour),
+    ];
+    let holder = File::open(stays[4].join("lock")).unwrap();
+    flock(&holder, FlockOperation::LockExclusive).unwrap();
+    fs::rename(&stays[5], place.spool().join("mine")).unwrap();
+    let before = seen(&place.spool());
+    let output = upload(&service, &["--dry-run"], &place.spool());
+    assert_eq!((output.status.code(), said(&output).as_str()), (Some(0), "nothing waits\n"));
+    assert!(seen(&place.spool()) == before, "something has changed");
+    let output = upload(&service, &[], &place.spool());
+    assert_eq!((output.status.code(), said(&output).as_str()), (Some(0), "nothing waits\n"));
+    let expected = before.into_iter().filter(|(path, _)| !gone.iter().any(|gone| path.starts_with(gone)));
+    let is_inside = |path: &PathBuf| *path != place.spool();
+    assert_eq!(
+        seen(&place.spool()).into_iter().filter(|(path, _)| is_inside(path)).collect::<BTreeMap<_, _>>(),
+        expected.filter(|(path, _)| is_inside(path)).collect()
+    );
+}
+
+/// To look at what waits keeps nobody from sending it.
+#[test]
+fn a_run_that_is_looked_at_can_be_sent_meanwhile() {
+    let service = Service::start();
+    let place = Place::new();
+    for number in 0..60 {
+        place.stranded(number, &state(&service));
+    }
+    // The pipe is full before all lines are in it, and the run whose line does not fit is looked at until somebody reads.
+    let (reader, writer) = std::io::pipe().unwrap();
+    rustix::pipe::fcntl_setpipe_size(&reader, 4096).unwrap();
+    let mut look = speaking(&service, &place.spool());
+    let mut look = look.args(["upload", "--dry-run"]).arg(place.spool()).stdout(writer).spawn().unwrap();
+    wait_until("a full pipe", || rustix::io::ioctl_fionread(&reader).unwrap() > 3500);
+    let runs = || fs::read_dir(place.spool()).unwrap().count();
+    let output = upload(&service, &[], &place.spool());
+    assert_eq!((output.status.code(), runs()), (Some(0), 0), "{}", text(&output.stderr));
+    drop(reader);
+    look.wait().unwrap();
 }
 
 #[test]

@@ -22,6 +22,8 @@ const TEMPORARY: &str = ".tmp";
 const LARGEST_STATE: u64 = 16 << 20;
 /// A batch has 8 MiB of rows at most, on the disk and in memory each.
 pub(super) const LARGEST_FILE: u64 = 20 << 20;
+/// A folder without a run that nobody has changed for so many seconds is not about to get one.
+const REMAINS: u64 = 3600;
 /// Batches have six digits.
 pub(super) const LAST_BATCH: u32 = 999_999;
 
@@ -49,13 +51,14 @@ fn is_given(name: &str) -> bool {
 /// For what a run is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Nothing is changed, not even the lock.
+    /// Nothing is changed, and nobody is kept from it.
     Look,
     /// It is the only one that works on it.
     Work,
 }
 
-/// The folder of one run of ours. It is locked, which ends with the process, however that ends.
+/// The folder of one run of ours. Unless it is only looked at it is locked, which ends with the process, however that
+/// ends.
 #[derive(Debug)]
 pub(crate) struct RunDirectory {
     path: PathBuf,
@@ -100,6 +103,9 @@ impl RunDirectory {
         let Some(directory) = or_missing(open_directory(root, name))? else { return Ok(None) };
         let has_state = || or_missing(ours::inspect(&directory, STATE, FileType::RegularFile)).context(STATE);
         if has_state()?.is_none() {
+            if access == Access::Work {
+                remove_remains(root, name, &directory);
+            }
             return Ok(None);
         }
         let (how, operation) = match access {
@@ -113,7 +119,12 @@ impl RunDirectory {
             lock => lock.context(LOCK)?,
         };
         let run = Self { path, name: name.to_owned(), root: Arc::clone(root), directory, lock };
-        Ok(run.take(operation)?.filter(|run| run.is_in_place()))
+        let run = run.take(operation)?.filter(|run| run.is_in_place());
+        if let (Some(run), Access::Look) = (&run, access) {
+            // Who sends it need not wait until it was looked at.
+            flock(&run.lock, FlockOperation::Unlock)?;
+        }
+        Ok(run)
     }
 
     fn take(self, operation: FlockOperation) -> io::Result<Option<Self>> {
@@ -241,11 +252,48 @@ impl RunDirectory {
     }
 }
 
+/// Removes the folder of a tracker that was killed before it wrote anything down, or when all but the lock was removed.
+/// Nothing else is in it, nobody holds the lock, and nobody has just made it; who makes one takes another name when this
+/// one goes.
+fn remove_remains(root: &OwnedFd, name: &str, directory: &OwnedFd) {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let is_old = |made: i64| u64::try_from(made).is_ok_and(|made| made.saturating_add(REMAINS) < now.as_secs());
+    if !fstat(directory).is_ok_and(|status| is_old(status.st_mtime)) {
+        return;
+    }
+    let Ok(lock) = or_missing(ours::open(directory, LOCK, FileType::RegularFile, OFlags::RDWR)) else { return };
+    if lock.as_ref().is_some_and(|lock| flock(lock, FlockOperation::NonBlockingLockExclusive).is_err()) {
+        return;
+    }
+    let begun = format!("{STATE}{TEMPORARY}");
+    let is_ours = |name: &String| {
+        (*name == LOCK || *name == begun) && ours::inspect(directory, name.as_str(), FileType::RegularFile).is_ok()
+    };
+    if let Ok(names) = names(directory)
+        && names.iter().all(is_ours)
+    {
+        for name in names {
+            let _ = unlinkat(directory, name, AtFlags::empty());
+        }
+        let _ = unlinkat(root, name, AtFlags::REMOVEDIR);
+    }
+}
+
 /// The names in a folder that the spool gives.
 fn given(directory: &OwnedFd) -> io::Result<Vec<String>> {
-    let name =
-        |entry: rustix::io::Result<rustix::fs::DirEntry>| Some(entry.ok()?.file_name().to_str().ok()?.to_owned());
-    Ok(Dir::read_from(directory)?.filter_map(name).filter(|name| is_given(name)).collect())
+    Ok(names(directory)?.into_iter().filter(|name| is_given(name)).collect())
+}
+
+/// All names in a folder; one that is no text is shown as one.
+fn names(directory: &OwnedFd) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name != "." && name != ".." {
+            names.push(name);
+        }
+    }
+    Ok(names)
 }
 
 fn named(name: &str, error: &io::Error) -> io::Error {
