@@ -14,6 +14,8 @@ const CALL: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(5);
 /// Where Alibaba and Azure have metadata; all others have it at link-local addresses.
 const METADATA: [Ipv4Addr; 2] = [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16)];
+/// Names of metadata services, and those that Debian gives this machine.
+const ONLY_HERE: [&str; 4] = ["metadata.google.internal", "metadata", "ip6-localhost", "ip6-loopback"];
 /// Where Amazon has it, too.
 const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
 /// Longer answers are none of this service.
@@ -52,20 +54,31 @@ pub(crate) fn agent() -> Agent {
 
 /// An address that secrets may be sent to: `https`, or `http` to this machine, or to any where it was allowed.
 pub(crate) fn address(name: &str, text: &str, allow_http: bool) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|error| format!("{name} {text:?} is no URL: {error}"))?;
+    // What comes before an `@` or after a `?` can be secret.
+    let shown = if text.contains(['@', '?', '#']) { "***".to_owned() } else { format!("{text:?}") };
+    let url = Url::parse(text).map_err(|error| format!("{name} {shown} is no URL: {error}"))?;
+    let has_more = !url.username().is_empty() || url.password().is_some() || url.query().is_some();
     match url.scheme() {
-        "https" | "http" if url.host().is_none() => Err(format!("{name} {text:?} names no host")),
+        "https" | "http" if url.host().is_none() => Err(format!("{name} {shown} names no host")),
+        "https" | "http" if has_more => {
+            Err(format!("{name} has a user, a password or a query, which would be written down; leave it out"))
+        }
         "https" => Ok(url),
         "http" if is_loopback(&url) || allow_http => Ok(url),
-        "http" => Err(format!("{name} {text:?} would send the token unencrypted; use https, or set allow_http")),
-        scheme => Err(format!("{name} {text:?} has the scheme {scheme}; it must be https")),
+        "http" => Err(format!(
+            "{name} {shown} would send secrets unencrypted; use https, or set sinks.sentinel-s3.allow_http"
+        )),
+        scheme => Err(format!("{name} {shown} has the scheme {scheme}; it must be https")),
     }
 }
 
 /// Whether a URL names this machine.
 fn is_loopback(url: &Url) -> bool {
     match url.host() {
-        Some(Host::Domain(domain)) => domain == "localhost" || domain.ends_with(".localhost"),
+        Some(Host::Domain(domain)) => {
+            let domain = domain.trim_end_matches('.');
+            domain == "localhost" || domain.ends_with(".localhost")
+        }
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => {
             address.is_loopback() || address.to_ipv4_mapped().is_some_and(|v4| v4.is_loopback())
@@ -80,7 +93,7 @@ fn is_only_here(url: &Url) -> bool {
         |address: Ipv4Addr| address.is_link_local() || address.is_unspecified() || METADATA.contains(&address);
     is_loopback(url)
         || match url.host() {
-            Some(Host::Domain(domain)) => domain == "metadata.google.internal" || domain == "metadata",
+            Some(Host::Domain(domain)) => ONLY_HERE.contains(&domain.trim_end_matches('.')),
             Some(Host::Ipv4(address)) => is_link(address),
             Some(Host::Ipv6(address)) => {
                 address.is_unicast_link_local()
@@ -241,6 +254,15 @@ mod tests {
             good("http://127.0.0.1:8080", false) && good("http://localhost", false) && good("http://[::1]:1", false)
         );
         assert!(!good("http://api.example.com", false) && good("http://api.example.com", true));
+        for secret in [
+            "http://bob:hunter2@example.com",
+            "https://bob@example.com",
+            "https://x/?key=hunter2",
+            "http://b:hunter2@[x",
+        ] {
+            let refused = address("api_url", secret, false).unwrap_err();
+            assert!(!refused.contains("bob") && !refused.contains("hunter2"), "{refused}");
+        }
         for bad in ["", "api.example.com", "ftp://x", "https://", "http://127.0.0.1.example.com", "file:///etc/passwd"]
         {
             assert!(!good(bad, false), "{bad}");

@@ -148,7 +148,8 @@ impl SentinelConfig {
         let api_url = self.address()?;
         let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"].into_iter().find_map(|name| {
             let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
-            Some(Url::parse(&text).with_context(|| format!("{name} {text:?} is no URL")))
+            // Credentials of the store are in what goes there.
+            Some(http::address(name, &text, self.allow_http).map_err(anyhow::Error::msg))
         });
         Ok(Connect { agent: http::agent(), api_url, token, store: endpoint.transpose()? })
     }
@@ -325,7 +326,9 @@ impl Sink for Sentinel {
         if arrived != Ok(true) {
             let rest = match &at_work.directory {
                 Some(directory) => {
-                    format!("what has not waits in {} for `resource-tracker upload`", directory.path().display())
+                    let lost =
+                        if at_work.failed { ", but for rows that the disk did not take, which are lost" } else { "" };
+                    format!("what has not waits in {} for `resource-tracker upload`{lost}", directory.path().display())
                 }
                 None => "what has not is lost".to_owned(),
             };
