@@ -12,6 +12,7 @@ mod attached;
 mod cli;
 mod commands;
 mod ending;
+mod family;
 mod heap;
 mod inherited;
 mod logger;
