@@ -179,7 +179,9 @@ fn heard(command: &mut Command, signals: &[Signal], send: impl Fn(Pid, Signal)) 
     heard
 }
 
-const REQUESTS: [Signal; 8] = [
+const REQUESTS: [Signal; 10] = [
+    Signal::SIGCHLD,
+    Signal::SIGURG,
     Signal::SIGHUP,
     Signal::SIGINT,
     Signal::SIGQUIT,

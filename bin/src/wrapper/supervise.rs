@@ -23,16 +23,20 @@ pub(super) fn until_exit(
         // Should it fail, the next line waits as well.
         let _ = poll(&mut [PollFd::new(signals, PollFlags::IN)], None);
         let ended = match signals.next() {
-            Ok(arrived) if arrived.number == nix::libc::SIGCHLD => {
-                let ended = reap(command, children, ledger);
-                if let (None, Some(signal)) = (ended, stop::of_command(command)) {
+            Ok(arrived) => {
+                if !arrived.is_of_child() {
+                    pass_on(command, arrived, witness);
+                }
+                // One that a process sent can stand for one of a child: while it is pending there is no second one.
+                let is_chld = arrived.number == nix::libc::SIGCHLD;
+                let ended = is_chld.then(|| reap(command, children, ledger)).flatten();
+                if is_chld
+                    && ended.is_none()
+                    && let Some(signal) = stop::of_command(command)
+                {
                     stop::with_command(command, signal, witness);
                 }
                 ended
-            }
-            Ok(arrived) => {
-                pass_on(command, arrived, witness);
-                None
             }
             // Without signals, what is left is to wait for the command itself.
             Err(_) if wait::until_ended(command) => reap(command, children, ledger),
