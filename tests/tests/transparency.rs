@@ -442,6 +442,10 @@ fn few_descriptors_are_enough() {
             }
             same_end(commands, &format!("{limit} descriptors: {arguments:?}"), |command| command.status().unwrap());
         }
+        // Where the command takes the tracker's place, it must not adopt the orphans of its own.
+        let script = format!("ulimit -n {limit}; exec {} -q -- {JOB} is-subreaper", tracker().display());
+        let output = command("sh").args(["-c", &script]).output().unwrap();
+        assert_eq!(text(&output.stdout), "false\n", "{limit} descriptors");
     }
 }
 

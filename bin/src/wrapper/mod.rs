@@ -41,9 +41,13 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
     // Also those by which the kernel reports an error of the program itself: it sends them whether blocked or not.
     let signals = match Signals::block(&SigSet::all()) {
         Ok(signals) => signals,
-        Err(error) => return Ending::Exited(spawn::replace_tracker(command, inherited, &error.into())),
+        Err(error) => {
+            drop(tracker);
+            return Ending::Exited(spawn::replace_tracker(command, inherited, &error.into()));
+        }
     };
     let mut adopts = rustix::process::getpid().is_init();
+    let was_subreaper = rustix::process::child_subreaper().is_ok_and(|subreaper| subreaper.is_some());
     if options.subreaper {
         match rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
             Ok(()) => adopts = true,
@@ -63,6 +67,13 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
             Spawned::Child(child) => break child,
             Spawned::NoRoom(_) if witness.give_up() => (),
             Spawned::NoRoom(error) => {
+                // What an exec would leave behind: directories, processes that nobody waits for, and orphans for the
+                // command to reap.
+                drop(cgroup);
+                drop(tracker);
+                if options.subreaper && !was_subreaper {
+                    let _ = rustix::process::set_child_subreaper(None);
+                }
                 return Ending::Exited(spawn::replace_tracker(command, inherited, &error));
             }
             Spawned::Failed(code) => return Ending::Exited(code),
