@@ -3,19 +3,15 @@
 
 use std::path::Path;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 use resource_tracker_core::{Outcome, Tracker};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::attached::Attached;
-use crate::ending::Ending;
+use crate::ending::{Ending, take_last_sample};
 use crate::inherited::Inherited;
 use crate::signals::Signals;
-
-/// How long the end waits for a source that hangs before there is a last sample.
-const LAST_SAMPLE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(tracker: Tracker, procfs: &Path) -> anyhow::Result<Ending> {
     // A signal that was ignored from the start (`nohup`) stays so.
@@ -35,8 +31,8 @@ pub(crate) fn run(tracker: Tracker, procfs: &Path) -> anyhow::Result<Ending> {
         was_told = poll(&mut ready, limit.as_ref()).is_ok() && ready[..2].iter().any(|file| !file.revents().is_empty());
     }
     signals.end_at_the_next(Ending::Exited(0));
-    if !was_told && !running.take_last_sample(LAST_SAMPLE) {
-        log::warn!("the last sample could not be taken");
+    if !was_told {
+        take_last_sample(&running);
     }
     running.finish(Outcome::default());
     Ok(Ending::Exited(0))

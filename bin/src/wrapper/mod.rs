@@ -12,21 +12,17 @@ mod witness;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use nix::sys::signal::SigSet;
 use resource_tracker_core::{Outcome, Tracker};
 
-use crate::ending::Ending;
+use crate::ending::{Ending, take_last_sample};
 use crate::inherited::Inherited;
 use crate::signals::Signals;
 use cgroup::OwnCgroup;
 use children::Children;
 use spawn::Spawned;
 use witness::Witness;
-
-/// How long the end of the command waits for a source that hangs before there is a last sample.
-const LAST_SAMPLE: Duration = Duration::from_secs(2);
 
 /// What a run around a command may do to the system.
 pub(crate) struct Options {
@@ -60,7 +56,7 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
         tracker.set_adopts_orphans();
     }
     let mut cgroup = options.cgroup.as_deref().map(OwnCgroup::make).unwrap_or_default();
-    let children = Children::before_the_command();
+    let mut children = Children::before_the_command();
     let mut witness = Witness::start(inherited.command_line());
     let child = loop {
         match spawn::spawn(command, inherited, &mut cgroup, &witness) {
@@ -88,12 +84,10 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
         log::warn!("no thread to sample with ({error}); the command runs unrecorded");
     }
     cgroup.sweep();
-    let ending = supervise::until_exit(child, &mut witness, &signals, &children, &ledger);
+    let ending = supervise::until_exit(child, &mut witness, &signals, &mut children, &ledger);
     witness.dismiss();
-    if let Ok(running) = &running
-        && !running.take_last_sample(LAST_SAMPLE)
-    {
-        log::warn!("the last sample could not be taken");
+    if let Ok(running) = &running {
+        take_last_sample(running);
     }
     drop(cgroup);
     let outcome = match ending {

@@ -16,7 +16,7 @@ pub(super) fn until_exit(
     command: Pid,
     witness: &mut Witness,
     signals: &Signals,
-    children: &Children,
+    children: &mut Children,
     ledger: &Ledger,
 ) -> Ending {
     loop {
@@ -63,10 +63,10 @@ fn pass_on(command: Pid, arrived: Arrived, witness: &mut Witness) {
 }
 
 /// Reaps every child that has ended. The command itself is the one that is answered for.
-fn reap(command: Pid, children: &Children, ledger: &Ledger) -> Option<Ending> {
+fn reap(command: Pid, children: &mut Children, ledger: &Ledger) -> Option<Ending> {
     ledger.reap(|reaped| {
         let mut ending = None;
-        while let Some(ended) = children.next_ended() {
+        for ended in children.ended() {
             if ended.pid == command.as_raw_nonzero().get() {
                 reaped.root(ended.usage);
                 ending = Some(ended.ending);
