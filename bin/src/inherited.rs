@@ -32,18 +32,21 @@ pub(crate) struct CommandLine {
 impl CommandLine {
     /// # Safety
     /// As for [`arguments`].
-    pub(crate) unsafe fn of(count: c_int, arguments: *const *const c_char) -> Self {
-        let ends = |index: c_int| {
-            // SAFETY: the index is below the count, and each is a string, by the caller's promise.
-            unsafe { CStr::from_ptr(*arguments.add(index as usize)) }.to_bytes_with_nul().as_ptr_range()
-        };
-        match count {
-            1.. => {
-                let start = ends(0).start.cast_mut();
-                Self { start, length: (ends(count - 1).end.addr()).saturating_sub(start.addr()) }
+    pub(crate) unsafe fn of(count: c_int, arguments: *const *mut c_char) -> Self {
+        let (mut start, mut length) = (std::ptr::null_mut::<u8>(), 0);
+        for index in 0..usize::try_from(count).unwrap_or(0) {
+            // SAFETY: the index is below the count, by the caller's promise.
+            let argument = unsafe { *arguments.add(index) };
+            if index == 0 {
+                start = argument.cast();
+            } else if argument.addr() != start.addr() + length {
+                // Somebody has put them elsewhere.
+                break;
             }
-            _ => Self { start: std::ptr::null_mut(), length: 0 },
+            // SAFETY: it is a string, by the caller's promise.
+            length += unsafe { CStr::from_ptr(argument) }.to_bytes_with_nul().len();
         }
+        Self { start, length }
     }
 
     /// Makes it this one word, as far as there is room. Async-signal-safe.
@@ -157,14 +160,20 @@ fn restore(signal: Signal, action: Option<SigAction>) {
 
 /// The descriptors beside the standard ones that were handed to the program. Those it opens itself are not handed on.
 fn further_descriptors() -> Vec<RawFd> {
-    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
-    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
+    let numbers: Vec<RawFd> = match std::fs::read_dir("/proc/self/fd") {
+        Ok(entries) => entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect(),
+        // Without `/proc`, as far as is cheap to try.
+        Err(_) => {
+            let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+            (0..limit.unwrap_or(u64::MAX).min(4096) as RawFd).collect()
+        }
+    };
     let is_inherited = |number: &RawFd| {
-        // SAFETY: it was open a moment ago, and there is no other thread that could have closed it.
+        // SAFETY: only flags are asked for, which fails where it is not open; no other thread opens or closes any.
         let flags = fcntl_getfd(unsafe { BorrowedFd::borrow_raw(*number) });
         *number > 2 && flags.is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC))
     };
-    numbers.filter(is_inherited).collect()
+    numbers.into_iter().filter(is_inherited).collect()
 }
 
 /// A standard descriptor that is closed must not be given to a file that is opened later. It is filled with

@@ -12,6 +12,7 @@ mod attached;
 mod cli;
 mod commands;
 mod ending;
+mod family;
 mod heap;
 mod inherited;
 mod logger;
@@ -68,7 +69,8 @@ macro_rules! main {
 /// `arguments` must point to `count` strings that end with a null byte.
 pub unsafe fn start(count: c_int, arguments: *const *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    let (line, arguments) = unsafe { (CommandLine::of(count, arguments), inherited::arguments(count, arguments)) };
+    let (line, arguments) =
+        unsafe { (CommandLine::of(count, arguments.cast()), inherited::arguments(count, arguments)) };
     let inherited = Inherited::take(line);
     heap::share_one();
     logger::install();

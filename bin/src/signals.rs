@@ -21,17 +21,26 @@ pub(crate) struct Signals {
 pub(crate) struct Arrived {
     /// Its number; real-time signals have no name.
     pub(crate) number: i32,
-    /// Whether the kernel sent it, and not a process.
-    by_kernel: bool,
+    /// `si_code`: where it comes from.
+    code: i32,
     /// The process that sent it.
     pub(crate) sender: i32,
 }
 
 impl Arrived {
+    fn is_by_kernel(&self) -> bool {
+        self.code == SI_KERNEL
+    }
+
+    /// Whether it tells of a child that has ended, stopped or gone on. A process can send that signal as any other.
+    pub(crate) fn is_of_child(&self) -> bool {
+        self.number == Signal::SIGCHLD as i32 && self.code > 0
+    }
+
     /// Whether a terminal sent it, which sends to the whole foreground group.
     pub(crate) fn is_of_terminal(&self) -> bool {
         let keys = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTSTP];
-        self.by_kernel && keys.iter().any(|key| *key as i32 == self.number)
+        self.is_by_kernel() && keys.iter().any(|key| *key as i32 == self.number)
     }
 
     /// Whether it came of something that this process did itself: it wrote where nobody reads or past a limit, or used
@@ -39,7 +48,7 @@ impl Arrived {
     pub(crate) fn is_own_fault(&self) -> bool {
         let number = |signal: Signal| self.number == signal as i32;
         let of_write = number(Signal::SIGPIPE) || number(Signal::SIGXFSZ);
-        (of_write && self.sender == std::process::id() as i32) || (number(Signal::SIGXCPU) && self.by_kernel)
+        (of_write && self.sender == std::process::id() as i32) || (number(Signal::SIGXCPU) && self.is_by_kernel())
     }
 }
 
@@ -94,6 +103,6 @@ impl AsFd for Signals {
 
 impl From<&siginfo> for Arrived {
     fn from(info: &siginfo) -> Self {
-        Self { number: info.ssi_signo as i32, by_kernel: info.ssi_code == SI_KERNEL, sender: info.ssi_pid as i32 }
+        Self { number: info.ssi_signo as i32, code: info.ssi_code, sender: info.ssi_pid as i32 }
     }
 }

@@ -3,39 +3,36 @@
 
 use std::path::Path;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 use resource_tracker_core::{Outcome, Tracker};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::attached::Attached;
-use crate::ending::Ending;
+use crate::ending::{Ending, take_last_sample};
 use crate::inherited::Inherited;
 use crate::signals::Signals;
-
-/// How long the end waits for a source that hangs before there is a last sample.
-const LAST_SAMPLE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(tracker: Tracker, procfs: &Path) -> anyhow::Result<Ending> {
     // A signal that was ignored from the start (`nohup`) stays so.
     let stops = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
     let signals = Signals::block(&stops.into_iter().filter(|signal| !Inherited::ignores(*signal)).collect::<SigSet>())?;
-    let mut attached = tracker.run().pid.map(|pid| Attached::new(pid, procfs, tracker.members()));
+    let interval = tracker.run().interval;
+    let mut attached = tracker.run().pid.map(|pid| Attached::new(pid, procfs, tracker.members(), interval));
     let (closed, closer) = std::io::pipe()?;
     let closer = Mutex::new(Some(closer));
     let running = tracker.when_all_sinks_closed(move || drop(closer.lock().map(|mut closer| closer.take()))).start()?;
     let mut was_told = false;
     while !was_told && !attached.as_mut().is_some_and(Attached::has_ended) {
         let mut ready = vec![PollFd::new(&signals, PollFlags::IN), PollFd::new(&closed, PollFlags::IN)];
-        let (process, look) = attached.as_ref().map_or((None, None), Attached::next_look);
-        ready.extend(process.map(|process| PollFd::from_borrowed_fd(process, PollFlags::IN)));
+        let (process, look) = attached.as_ref().map(Attached::next_look).unzip();
+        ready.extend(process.flatten().map(|process| PollFd::from_borrowed_fd(process, PollFlags::IN)));
         let limit = look.map(|look| Timespec { tv_sec: look.as_secs() as i64, tv_nsec: look.subsec_nanos().into() });
         was_told = poll(&mut ready, limit.as_ref()).is_ok() && ready[..2].iter().any(|file| !file.revents().is_empty());
     }
     signals.end_at_the_next(Ending::Exited(0));
-    if !was_told && !running.take_last_sample(LAST_SAMPLE) {
-        log::warn!("the last sample could not be taken");
+    if !was_told {
+        take_last_sample(&running);
     }
     running.finish(Outcome::default());
     Ok(Ending::Exited(0))

@@ -38,7 +38,7 @@ pub use schema::sample_schema;
 pub use sink::{Sink, SinkConfig, SinkContext, SinkEntry};
 pub use source::{Cadence, Host, Schedule, Source, SourceConfig, SourceEntry, Tick};
 pub use tracked::{JobCgroup, Ledger, Members, Reaped, Tracked, Usage};
-pub use tracker::Tracker;
+pub use tracker::{Running, Tracker};
 
 /// What the registration macros expand to; not meant for people.
 #[doc(hidden)]

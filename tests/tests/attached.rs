@@ -56,15 +56,79 @@ fn it_ends_when_the_root_and_all_its_descendants_have() {
     assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
 }
 
+/// What a shell starts just before it ends, between two looks.
+#[test]
+fn descendants_that_came_last_are_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    for interval in ["1s", "1h"] {
+        let [begin, end] = ["begin", "end"].map(|name| directory.path().join(format!("{name}-{interval}")));
+        let wait = |file: &std::path::Path| format!("until test -e {}; do sleep 0.05; done", file.display());
+        let script = format!("{}; sh -c 'sleep 0; {}' & echo $!", wait(&begin), wait(&end));
+        let mut root = command("sh").args(["-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut tracker = attach(root.id(), interval).spawn().unwrap();
+        wait_until("the tracker waits for it", || holds_pidfd(tracker.id()));
+        std::fs::write(&begin, "").unwrap();
+        let mut descendant = String::new();
+        BufReader::new(root.stdout.take().unwrap()).read_line(&mut descendant).unwrap();
+        root.wait().unwrap();
+        // It waits for another process now, and so for longer than a look takes.
+        let since = std::time::Instant::now();
+        wait_until("a second look", || {
+            assert!(tracker.try_wait().unwrap().is_none(), "{interval}: its descendant {descendant} lives");
+            since.elapsed() > std::time::Duration::from_secs(2)
+        });
+        std::fs::write(&end, "").unwrap();
+        let output = tracker.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+    }
+}
+
+/// One that the sampler never sees, and that shares neither session nor group with the root.
+#[test]
+fn descendants_are_known_however_long_the_interval() {
+    if !has("setsid", "a descendant in a session of its own") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let [begin, end] = ["begin", "end"].map(|name| directory.path().join(name));
+    let wait = |file: &std::path::Path| format!("until test -e {}; do sleep 0.05; done", file.display());
+    let script = format!("{}; setsid sh -c 'sleep 0; {}' & echo $!; read line", wait(&begin), wait(&end));
+    let mut root = command("sh");
+    let mut root = root.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut tracker = attach(root.id(), "1h").spawn().unwrap();
+    wait_until("the tracker waits for it", || holds_pidfd(tracker.id()));
+    std::fs::write(&begin, "").unwrap();
+    BufReader::new(root.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+    // As many wake-ups as show that it has looked once more since.
+    let switches = |tracker: &Child| {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", tracker.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+        line.trim().parse::<u64>().unwrap()
+    };
+    let before = switches(&tracker);
+    wait_until("three looks", || switches(&tracker) >= before + 3);
+    drop(root.stdin.take());
+    root.wait().unwrap();
+    let before = switches(&tracker);
+    wait_until("a look after the end", || tracker.try_wait().unwrap().is_some() || switches(&tracker) >= before + 2);
+    assert!(tracker.try_wait().unwrap().is_none(), "its descendant lives");
+    std::fs::write(&end, "").unwrap();
+    let output = tracker.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+}
+
+/// Whether a process waits for another one.
+fn holds_pidfd(pid: u32) -> bool {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|file| file.ends_with("anon_inode:[pidfd]"))
+}
+
 #[test]
 fn the_end_has_a_last_sample_however_long_the_interval() {
     let mut job = command("sh");
     let mut job = job.args(["-c", "read line"]).stdin(Stdio::piped()).spawn().unwrap();
     let tracker = attach(job.id(), "1h").spawn().unwrap();
-    wait_until("the tracker waits for it", || {
-        let files = std::fs::read_dir(format!("/proc/{}/fd", tracker.id())).into_iter().flatten().flatten();
-        files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|file| file.ends_with("anon_inode:[pidfd]"))
-    });
+    wait_until("the tracker waits for it", || holds_pidfd(tracker.id()));
     drop(job.stdin.take());
     job.wait().unwrap();
     let output = tracker.wait_with_output().unwrap();

@@ -120,6 +120,34 @@ fn every_signal_to_the_tracker_is_one_to_the_command() {
     }
 }
 
+/// Not even for a moment, in which a signal would have another effect than it has bare.
+#[test]
+fn the_disposition_of_requests_to_stop_is_asked_for_and_not_replaced() {
+    if !has("strace", "the calls that the tracker makes") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("calls");
+    let mut strace = command("strace");
+    strace.args(["-f", "-e", "trace=rt_sigaction,execve", "-o"]).arg(&log).arg(tracker());
+    let output = strace.args(["-q", "--", "sh", "-c", "exit 7"]).output().unwrap();
+    let calls = std::fs::read_to_string(&log).unwrap_or_default();
+    if calls.is_empty() {
+        eprintln!("skipped: strace may not trace here: {}", text(&output.stderr));
+        return;
+    }
+    assert_eq!(output.status.code(), Some(7), "{calls}");
+    let started = |line: &&str| line.contains("execve(") && line.contains("\"exit 7\"") && !line.contains("\"--\"");
+    let before: Vec<&str> = calls.lines().take_while(|line| !started(line)).collect();
+    assert!(before.len() < calls.lines().count(), "the command's start is seen: {calls}");
+    // The tracker's own, of which one is known, are seen.
+    assert!(before.iter().any(|line| line.contains("rt_sigaction(SIGPIPE, {")), "{calls}");
+    for signal in ["HUP", "INT", "TERM", "QUIT"] {
+        let replaced = format!("rt_sigaction(SIG{signal}, {{");
+        assert!(!before.iter().any(|line| line.contains(&replaced)), "{signal}: {calls}");
+    }
+}
+
 #[test]
 fn an_alarm_that_was_set_before_ends_the_command() {
     let mut commands = bare_and_wrapped(&["sleep", "100"]);
@@ -179,7 +207,9 @@ fn heard(command: &mut Command, signals: &[Signal], send: impl Fn(Pid, Signal)) 
     heard
 }
 
-const REQUESTS: [Signal; 8] = [
+const REQUESTS: [Signal; 10] = [
+    Signal::SIGCHLD,
+    Signal::SIGURG,
     Signal::SIGHUP,
     Signal::SIGINT,
     Signal::SIGQUIT,
@@ -440,6 +470,10 @@ fn few_descriptors_are_enough() {
             }
             same_end(commands, &format!("{limit} descriptors: {arguments:?}"), |command| command.status().unwrap());
         }
+        // Where the command takes the tracker's place, it must not adopt the orphans of its own.
+        let script = format!("ulimit -n {limit}; exec {} -q -- {JOB} is-subreaper", tracker().display());
+        let output = command("sh").args(["-c", &script]).output().unwrap();
+        assert_eq!(text(&output.stdout), "false\n", "{limit} descriptors");
     }
 }
 

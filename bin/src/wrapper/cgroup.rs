@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use resource_tracker_core::JobCgroup;
@@ -91,7 +92,7 @@ impl Made {
                     };
                     match lock() {
                         // Before it was locked, a tracker that sweeps could take it for abandoned.
-                        Ok(handle) if path.exists() => return Ok(Self { path, handle }),
+                        Ok(handle) if is_at(&handle, &path) => return Ok(Self { path, handle }),
                         _ => drop(fs::remove_dir(&path)),
                     }
                 }
@@ -120,6 +121,13 @@ impl Drop for Made {
         }
         let _ = fs::remove_dir(&self.path);
     }
+}
+
+/// Whether the path still leads to this directory, and not to a later one of the same name.
+fn is_at(handle: &File, path: &Path) -> bool {
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    let found = fs::symlink_metadata(path).map(identity);
+    handle.metadata().map(identity).is_ok_and(|own| found.is_ok_and(|found| found == own))
 }
 
 /// Whether a tracker gave a directory this name: `resource-tracker.PID.NUMBER`.
@@ -167,6 +175,20 @@ mod tests {
             assert!(!is_ours(OsStr::new(&format!("resource-tracker.{rest}"))), "{rest}");
         }
         assert!(!is_ours(OsStr::new("resource-trackerx1.0")));
+    }
+
+    #[test]
+    fn a_directory_that_was_made_anew_is_another_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("resource-tracker.1.0");
+        fs::create_dir(&path).unwrap();
+        let handle = File::open(&path).unwrap();
+        assert!(is_at(&handle, &path));
+        fs::remove_dir(&path).unwrap();
+        assert!(!is_at(&handle, &path));
+        // The handle keeps its number in use.
+        fs::create_dir(&path).unwrap();
+        assert!(!is_at(&handle, &path));
     }
 
     #[test]

@@ -19,8 +19,9 @@ pub(super) struct Environment {
     /// Where the numbers go that only the command's process knows.
     pids: Vec<*mut c_char>,
     pidfd: Option<*mut c_char>,
-    /// What is pointed to, where it is not the tracker's own environment.
-    _texts: Vec<Box<[u8]>>,
+    /// What is pointed to, where it is not the tracker's own environment: made by `Box::into_raw`, because a box that is
+    /// moved must not be pointed into.
+    texts: Vec<*mut [u8]>,
 }
 
 unsafe extern "C" {
@@ -31,7 +32,7 @@ impl Environment {
     /// `None` when no variable is meant for this process, and the environment can stay as it is.
     pub(super) fn naming_the_command() -> Option<Self> {
         let own = std::process::id().to_string();
-        let mut made = Self { variables: Vec::new(), pids: Vec::new(), pidfd: None, _texts: Vec::new() };
+        let mut made = Self { variables: Vec::new(), pids: Vec::new(), pidfd: None, texts: Vec::new() };
         // SAFETY: nobody changes the environment while there is no command, and it is ended by a null.
         let mut next = unsafe { environ };
         // SAFETY: as above; each variable is a string.
@@ -61,10 +62,10 @@ impl Environment {
 
     /// A variable whose value is still to be written: where it begins, and where its value does.
     fn copy(&mut self, name: &str) -> (*mut c_char, *mut c_char) {
-        let mut text = [name.as_bytes(), b"=", &[0; ROOM]].concat().into_boxed_slice();
-        let start = text.as_mut_ptr().cast::<c_char>();
-        self._texts.push(text);
-        // SAFETY: the text is longer than that, and does not move when its box does.
+        let text = Box::into_raw([name.as_bytes(), b"=", &[0; ROOM]].concat().into_boxed_slice());
+        self.texts.push(text);
+        let start = text.cast::<c_char>();
+        // SAFETY: the text is longer than that.
         (start, unsafe { start.add(name.len() + 1) })
     }
 
@@ -79,6 +80,15 @@ impl Environment {
                 write(place, pidfd_inode().unwrap_or_default());
             }
             environ = self.variables.as_ptr();
+        }
+    }
+}
+
+impl Drop for Environment {
+    fn drop(&mut self) {
+        for text in self.texts.drain(..) {
+            // SAFETY: it came from a box, and nobody points to it any more.
+            drop(unsafe { Box::from_raw(text) });
         }
     }
 }
@@ -102,6 +112,19 @@ unsafe fn write(place: *mut c_char, number: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_copy_can_be_written_to_when_it_is_kept() {
+        let mut made = Environment { variables: Vec::new(), pids: Vec::new(), pidfd: None, texts: Vec::new() };
+        let copies = OF_PROCESS.map(|name| (name, made.copy(name)));
+        for (number, (name, (copy, value))) in copies.into_iter().enumerate() {
+            // SAFETY: there is the room.
+            unsafe { write(value, number as u64) };
+            // SAFETY: it was ended by a null.
+            let text = unsafe { CStr::from_ptr(copy) };
+            assert_eq!(text.to_str(), Ok(format!("{name}={number}").as_str()));
+        }
+    }
 
     #[test]
     fn numbers_as_text() {

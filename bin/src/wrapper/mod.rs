@@ -12,21 +12,17 @@ mod witness;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use nix::sys::signal::SigSet;
 use resource_tracker_core::{Outcome, Tracker};
 
-use crate::ending::Ending;
+use crate::ending::{Ending, take_last_sample};
 use crate::inherited::Inherited;
 use crate::signals::Signals;
 use cgroup::OwnCgroup;
 use children::Children;
 use spawn::Spawned;
 use witness::Witness;
-
-/// How long the end of the command waits for a source that hangs before there is a last sample.
-const LAST_SAMPLE: Duration = Duration::from_secs(2);
 
 /// What a run around a command may do to the system.
 pub(crate) struct Options {
@@ -41,9 +37,13 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
     // Also those by which the kernel reports an error of the program itself: it sends them whether blocked or not.
     let signals = match Signals::block(&SigSet::all()) {
         Ok(signals) => signals,
-        Err(error) => return Ending::Exited(spawn::replace_tracker(command, inherited, &error.into())),
+        Err(error) => {
+            drop(tracker);
+            return Ending::Exited(spawn::replace_tracker(command, inherited, &error.into()));
+        }
     };
     let mut adopts = rustix::process::getpid().is_init();
+    let was_subreaper = rustix::process::child_subreaper().is_ok_and(|subreaper| subreaper.is_some());
     if options.subreaper {
         match rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
             Ok(()) => adopts = true,
@@ -56,13 +56,20 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
         tracker.set_adopts_orphans();
     }
     let mut cgroup = options.cgroup.as_deref().map(OwnCgroup::make).unwrap_or_default();
-    let children = Children::before_the_command();
+    let mut children = Children::before_the_command();
     let mut witness = Witness::start(inherited.command_line());
     let child = loop {
         match spawn::spawn(command, inherited, &mut cgroup, &witness) {
             Spawned::Child(child) => break child,
             Spawned::NoRoom(_) if witness.give_up() => (),
             Spawned::NoRoom(error) => {
+                // What an exec would leave behind: directories, processes that nobody waits for, and orphans for the
+                // command to reap.
+                drop(cgroup);
+                drop(tracker);
+                if options.subreaper && !was_subreaper {
+                    let _ = rustix::process::set_child_subreaper(None);
+                }
                 return Ending::Exited(spawn::replace_tracker(command, inherited, &error));
             }
             Spawned::Failed(code) => return Ending::Exited(code),
@@ -77,12 +84,10 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
         log::warn!("no thread to sample with ({error}); the command runs unrecorded");
     }
     cgroup.sweep();
-    let ending = supervise::until_exit(child, &mut witness, &signals, &children, &ledger);
+    let ending = supervise::until_exit(child, &mut witness, &signals, &mut children, &ledger);
     witness.dismiss();
-    if let Ok(running) = &running
-        && !running.take_last_sample(LAST_SAMPLE)
-    {
-        log::warn!("the last sample could not be taken");
+    if let Ok(running) = &running {
+        take_last_sample(running);
     }
     drop(cgroup);
     let outcome = match ending {

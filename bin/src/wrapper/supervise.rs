@@ -16,23 +16,27 @@ pub(super) fn until_exit(
     command: Pid,
     witness: &mut Witness,
     signals: &Signals,
-    children: &Children,
+    children: &mut Children,
     ledger: &Ledger,
 ) -> Ending {
     loop {
         // Should it fail, the next line waits as well.
         let _ = poll(&mut [PollFd::new(signals, PollFlags::IN)], None);
         let ended = match signals.next() {
-            Ok(arrived) if arrived.number == nix::libc::SIGCHLD => {
-                let ended = reap(command, children, ledger);
-                if let (None, Some(signal)) = (ended, stop::of_command(command)) {
+            Ok(arrived) => {
+                if !arrived.is_of_child() {
+                    pass_on(command, arrived, witness);
+                }
+                // One that a process sent can stand for one of a child: while it is pending there is no second one.
+                let is_chld = arrived.number == nix::libc::SIGCHLD;
+                let ended = is_chld.then(|| reap(command, children, ledger)).flatten();
+                if is_chld
+                    && ended.is_none()
+                    && let Some(signal) = stop::of_command(command)
+                {
                     stop::with_command(command, signal, witness);
                 }
                 ended
-            }
-            Ok(arrived) => {
-                pass_on(command, arrived, witness);
-                None
             }
             // Without signals, what is left is to wait for the command itself.
             Err(_) if wait::until_ended(command) => reap(command, children, ledger),
@@ -59,10 +63,10 @@ fn pass_on(command: Pid, arrived: Arrived, witness: &mut Witness) {
 }
 
 /// Reaps every child that has ended. The command itself is the one that is answered for.
-fn reap(command: Pid, children: &Children, ledger: &Ledger) -> Option<Ending> {
+fn reap(command: Pid, children: &mut Children, ledger: &Ledger) -> Option<Ending> {
     ledger.reap(|reaped| {
         let mut ending = None;
-        while let Some(ended) = children.next_ended() {
+        for ended in children.ended() {
             if ended.pid == command.as_raw_nonzero().get() {
                 reaped.root(ended.usage);
                 ending = Some(ended.ending);

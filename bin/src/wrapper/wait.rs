@@ -28,6 +28,12 @@ pub(super) fn one_if_ended(pid: i32) -> Option<Ended> {
     wait(pid, libc::WNOHANG | libc::__WNOTHREAD)
 }
 
+/// Whether it is a child of this process that nobody has waited for.
+pub(super) fn is_child(pid: i32) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    Pid::from_raw(pid).is_some_and(|pid| waitid(WaitId::Pid(pid), options).is_ok())
+}
+
 /// Waits until this child has ended, and leaves it to be reaped. `false` when it cannot be waited for.
 pub(super) fn until_ended(pid: Pid) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
@@ -88,7 +94,9 @@ mod tests {
         let run = |script: &str| {
             let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
             assert!(until_ended(Pid::from_child(&child)));
+            assert!(is_child(child.id() as i32));
             let ended = one(Pid::from_child(&child)).unwrap();
+            assert!(!is_child(child.id() as i32), "it was reaped");
             assert!(child.wait().is_err() && !until_ended(Pid::from_child(&child)), "it was reaped");
             ended
         };

@@ -121,7 +121,11 @@ impl Present {
                 unsafe { command_line.replace(NAME) };
                 testify(far.as_fd(), tracker)
             }
-            pid => Ok(Self { pid, line, number: 0 }),
+            pid => {
+                let present = Self { pid, line, number: 0 };
+                // Without that, what the group gets before the command is born would be lost.
+                pending_of(pid).map(|_| present).ok_or_else(|| io::ErrorKind::NotFound.into())
+            }
         }
     }
 

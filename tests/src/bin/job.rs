@@ -15,6 +15,7 @@ fn main() -> anyhow::Result<()> {
         "lines" => (0..number(1)?).for_each(|line| println!("line {line}")),
         "signals" => signals(Duration::from_millis(number(1)?))?,
         "hear" => hear()?,
+        "is-subreaper" => println!("{}", rustix::process::child_subreaper()?.is_some()),
         "pidfd" => println!("{}", std::env::var("LISTEN_PIDFDID")? == pidfd_inode()?.to_string()),
         "write" => write(&arguments[1], number(2)?)?,
         "send" => send(&arguments[1], number(2)?)?,

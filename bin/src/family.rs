@@ -1,0 +1,212 @@
+//! The descendants of a process that is no child of ours.
+//!
+//! The kernel gives the children of a process that ends to somebody else, so who they were has to be known before, or be
+//! told by what stays: the session and the process group.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What `/proc/PID/stat` says of a process.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Stat {
+    /// That it is not only there to be reaped. One whose first thread has ended can have others.
+    is_alive: bool,
+    parent: i32,
+    group: i32,
+    session: i32,
+    start: u64,
+}
+
+impl Stat {
+    fn read(procfs: &Path, pid: i32) -> Option<Self> {
+        Self::parse(&fs::read(procfs.join(format!("{pid}/stat"))).ok()?)
+    }
+
+    /// The name before the last parenthesis may hold anything.
+    fn parse(text: &[u8]) -> Option<Self> {
+        let close = text.iter().rposition(|byte| *byte == b')')?;
+        let fields: Vec<&str> = std::str::from_utf8(&text[close + 1..]).ok()?.split_whitespace().collect();
+        // By their number in proc(5), of which the first here is 3.
+        let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+        let id = |field: usize| number(field)?.try_into().ok();
+        Some(Self {
+            is_alive: !fields.first()?.starts_with(['Z', 'X']) || number(20)? > 1,
+            parent: id(4)?,
+            group: id(5)?,
+            session: id(6)?,
+            start: number(22)?,
+        })
+    }
+}
+
+/// A process and its descendants, as far as they were seen.
+pub(crate) struct Family {
+    procfs: PathBuf,
+    root: i32,
+    /// As it was last seen.
+    seen: Option<Stat>,
+    /// Those who are told from others of the same number by when they began.
+    members: HashMap<i32, u64>,
+    /// Those above the root whom its orphans can have been given to.
+    adopters: HashSet<i32>,
+}
+
+impl Family {
+    pub(crate) fn new(procfs: &Path, root: i32) -> Self {
+        let mut family =
+            Self { procfs: procfs.to_owned(), root, seen: None, members: HashMap::new(), adopters: HashSet::new() };
+        family.look([]);
+        family
+    }
+
+    /// Whether the root was ever there.
+    pub(crate) fn was_seen(&self) -> bool {
+        self.seen.is_some()
+    }
+
+    /// Whether the root, if it was seen, has ended.
+    pub(crate) fn has_lost_root(&self) -> bool {
+        let lives = |seen: Stat| {
+            Stat::read(&self.procfs, self.root).is_some_and(|stat| stat.is_alive && stat.start == seen.start)
+        };
+        self.seen.is_some_and(|seen| !lives(seen))
+    }
+
+    /// Looks at every process. Those whom somebody else has seen to belong to it do.
+    pub(crate) fn look(&mut self, others: impl IntoIterator<Item = i32>) {
+        let all = all(&self.procfs);
+        self.members.retain(|pid, start| all.get(pid).is_some_and(|stat| stat.start == *start));
+        match (self.seen, all.get(&self.root)) {
+            (None, Some(stat)) => self.meet(*stat, &all),
+            (Some(seen), Some(stat)) if stat.is_alive && stat.start == seen.start => self.meet(*stat, &all),
+            _ => (),
+        }
+        let Some(root) = self.seen else { return };
+        let others = others.into_iter().filter_map(|pid| Some((pid, all.get(&pid)?.start)));
+        self.members.extend(others.filter(|(_, start)| *start >= root.start));
+        let orphans = all.iter().filter(|(_, stat)| self.is_orphan(&root, stat));
+        let orphans: Vec<_> = orphans.map(|(pid, stat)| (*pid, stat.start)).collect();
+        self.members.extend(orphans);
+        // Once more for as long as somebody is found, because a child can be listed before its parent.
+        loop {
+            let count = self.members.len();
+            let children = all.iter().filter(|(pid, stat)| {
+                self.members.get(&stat.parent).is_some_and(|start| stat.start >= *start)
+                    && !self.members.contains_key(pid)
+            });
+            let children: Vec<_> = children.map(|(pid, stat)| (*pid, stat.start)).collect();
+            self.members.extend(children);
+            if self.members.len() == count {
+                break;
+            }
+        }
+        self.members.retain(|pid, _| all.get(pid).is_some_and(|stat| stat.is_alive));
+    }
+
+    /// One that was alive when it was last looked; the root before the others.
+    pub(crate) fn living(&self) -> Option<i32> {
+        let is_member = self.members.contains_key(&self.root);
+        Some(self.root).filter(|_| is_member).or_else(|| self.members.keys().next().copied())
+    }
+
+    fn meet(&mut self, root: Stat, all: &HashMap<i32, Stat>) {
+        self.seen = Some(root);
+        self.members.insert(self.root, root.start);
+        let mut above = root.parent;
+        self.adopters.clear();
+        while let Some(stat) = all.get(&above).filter(|_| self.adopters.len() < all.len()) {
+            self.adopters.insert(above);
+            above = stat.parent;
+        }
+        // What its parent has started beside it is no orphan of the root's, but the first process has only orphans.
+        if root.parent != 1 || root.group != self.root {
+            self.adopters.remove(&root.parent);
+        }
+    }
+
+    /// Whether it can only be a descendant whose parent has ended.
+    fn is_orphan(&self, root: &Stat, stat: &Stat) -> bool {
+        let is_of_group = stat.group == root.group && self.adopters.contains(&stat.parent);
+        stat.start >= root.start && stat.session == root.session && (root.session == self.root || is_of_group)
+    }
+}
+
+fn all(procfs: &Path) -> HashMap<i32, Stat> {
+    let entries = fs::read_dir(procfs).into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(|pid| Some((pid, Stat::read(procfs, pid)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A procfs of written files: the state, parent, group, session and start of each.
+    struct Processes(tempfile::TempDir);
+
+    impl Processes {
+        fn write(&self, pid: i32, state: &str, [parent, group, session, start]: [i32; 4]) {
+            let threads = 1;
+            let text = format!(
+                "{pid} (a) (b) {state} {parent} {group} {session} 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 {start} 0"
+            );
+            fs::create_dir_all(self.0.path().join(pid.to_string())).unwrap();
+            fs::write(self.0.path().join(format!("{pid}/stat")), text).unwrap();
+        }
+
+        fn end(&self, pid: i32) {
+            fs::remove_dir_all(self.0.path().join(pid.to_string())).unwrap();
+        }
+    }
+
+    fn members(family: &mut Family) -> Vec<i32> {
+        family.look([]);
+        let mut members: Vec<i32> = family.members.keys().copied().collect();
+        members.sort_unstable();
+        members
+    }
+
+    #[test]
+    fn descendants_are_known_by_their_parents_and_orphans_by_their_group() {
+        let processes = Processes(tempfile::tempdir().unwrap());
+        processes.write(1, "S", [0, 1, 1, 1]);
+        processes.write(50, "S", [1, 50, 50, 50]);
+        let mut family = Family::new(processes.0.path(), 60);
+        assert!(!family.was_seen() && !family.has_lost_root() && family.living().is_none(), "it may still come");
+        processes.write(60, "S", [50, 60, 50, 60]);
+        processes.write(61, "S", [50, 60, 50, 61]);
+        processes.write(9, "S", [60, 9, 9, 70]);
+        processes.write(8, "S", [9, 9, 9, 71]);
+        assert_eq!(members(&mut family), [8, 9, 60], "the other process of a pipeline is none");
+        processes.write(10, "S", [1, 60, 50, 72]);
+        processes.write(11, "S", [1, 11, 50, 73]);
+        processes.end(9);
+        processes.write(8, "S", [1, 9, 9, 71]);
+        processes.end(60);
+        assert!(family.has_lost_root());
+        assert_eq!(members(&mut family), [8, 10], "it was seen before, it shares the group");
+        processes.write(8, "S", [1, 9, 9, 90]);
+        processes.write(10, "Z", [1, 60, 50, 72]);
+        assert!(members(&mut family).is_empty(), "another process of that number, and one that has ended");
+    }
+
+    #[test]
+    fn whoever_is_in_the_session_of_a_root_that_leads_it_descends_from_it() {
+        let processes = Processes(tempfile::tempdir().unwrap());
+        processes.write(1, "S", [0, 1, 1, 1]);
+        processes.write(60, "S", [1, 60, 60, 60]);
+        let mut family = Family::new(processes.0.path(), 60);
+        processes.end(60);
+        processes.write(70, "S", [1, 70, 60, 70]);
+        processes.write(71, "S", [1, 71, 71, 71]);
+        assert_eq!(members(&mut family), [70]);
+    }
+
+    #[test]
+    fn a_process_lives_when_only_its_first_thread_has_ended() {
+        let alive = |text: &str| Stat::parse(text.as_bytes()).map(|stat| stat.is_alive);
+        let with = |threads: i32| format!("7 (x) Z 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 100 0");
+        assert_eq!([alive(&with(1)), alive(&with(2)), alive("7 (x) S 1")], [Some(false), Some(true), None]);
+    }
+}
