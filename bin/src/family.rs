@@ -85,7 +85,7 @@ impl Family {
         let Some(root) = self.seen else { return };
         let others = others.into_iter().filter_map(|pid| Some((pid, all.get(&pid)?.start)));
         self.members.extend(others.filter(|(_, start)| *start >= root.start));
-        let orphans = all.iter().filter(|(_, stat)| self.is_orphan(&root, stat));
+        let orphans = all.iter().filter(|(pid, stat)| self.is_orphan(&root, **pid, stat));
         let orphans: Vec<_> = orphans.map(|(pid, stat)| (*pid, stat.start)).collect();
         self.members.extend(orphans);
         // Once more for as long as somebody is found, because a child can be listed before its parent.
@@ -126,9 +126,14 @@ impl Family {
     }
 
     /// Whether it can only be a descendant whose parent has ended.
-    fn is_orphan(&self, root: &Stat, stat: &Stat) -> bool {
+    fn is_orphan(&self, root: &Stat, pid: i32, stat: &Stat) -> bool {
+        // The clock is too coarse to tell a parent that began just before.
+        let is_above = pid == root.parent || self.adopters.contains(&pid);
         let is_of_group = stat.group == root.group && self.adopters.contains(&stat.parent);
-        stat.start >= root.start && stat.session == root.session && (root.session == self.root || is_of_group)
+        !is_above
+            && stat.start >= root.start
+            && stat.session == root.session
+            && (root.session == self.root || is_of_group)
     }
 }
 
