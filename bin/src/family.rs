@@ -161,7 +161,7 @@ mod tests {
         }
 
         fn end(&self, pid: i32) {
-            fs::remove_dir_all(self.0.path().join(pid.to_string())).unwrap();
+            fs::remove_file(self.0.path().join(format!("{pid}/stat"))).unwrap();
         }
     }
 
