@@ -1,5 +1,6 @@
 //! What the tests of the whole binary share.
 
+pub mod bare;
 pub mod gpu;
 pub mod plugin;
 mod recording;

@@ -3,80 +3,22 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Lines, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::Stdio;
 
 use nix::libc;
 use nix::sys::signal::{Signal, kill, killpg};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
+use resource_tracker_tests::bare::{
+    bare_and_wrapped, before_exec, heard, is_pending, kill_all, pid, runs, same_end, shell, start, state, stopped,
+};
 use resource_tracker_tests::{command, has, number, samples, shared_library, text, tracker, wait_until};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 const JOB: &str = env!("CARGO_BIN_EXE_job");
-
-/// A command without and with the tracker in front. No core is written.
-fn bare_and_wrapped(arguments: &[&str]) -> [Command; 2] {
-    let wrapped = [tracker().as_os_str(), "-q".as_ref(), "--".as_ref()].map(OsStr::to_owned);
-    let bare: Vec<OsString> = arguments.iter().map(OsString::from).collect();
-    [bare.clone(), wrapped.into_iter().chain(bare).collect()].map(|words| {
-        let mut command = command(&words[0]);
-        command.args(&words[1..]);
-        before_exec(&mut command, || setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }));
-        command
-    })
-}
-
-fn shell(script: &str) -> [Command; 2] {
-    bare_and_wrapped(&["sh", "-c", script])
-}
-
-fn before_exec(command: &mut Command, call: impl Fn() -> rustix::io::Result<()> + Send + Sync + 'static) {
-    // SAFETY: what is called makes nothing but system calls.
-    unsafe { command.pre_exec(move || Ok(call()?)) };
-}
-
-/// Both end in the same way, which is returned.
-fn same_end(mut commands: [Command; 2], case: &str, mut end: impl FnMut(&mut Command) -> ExitStatus) -> ExitStatus {
-    let [bare, wrapped] = commands.each_mut().map(&mut end);
-    assert_eq!(wrapped.into_raw(), bare.into_raw(), "{case}: {wrapped} and not {bare}");
-    bare
-}
-
-fn pid(child: &Child) -> Pid {
-    Pid::from_raw(child.id() as i32)
-}
-
-/// Starts it, and waits until the job has said that it runs: its first line, and the lines that follow.
-fn start(command: &mut Command) -> (Child, String, Lines<BufReader<ChildStdout>>) {
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let first = lines.next().unwrap().unwrap();
-    (child, first, lines)
-}
-
-/// `R`, `S`, `T` and so on; nothing when there is no such process.
-fn state(pid: impl std::fmt::Display) -> String {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").map_or(String::new(), |(_, rest)| rest[..1].to_owned())
-}
-
-fn runs(pid: impl std::fmt::Display) -> bool {
-    !["", "Z", "T"].contains(&state(pid).as_str())
-}
-
-/// The tracker and what it started.
-fn kill_all(mut child: Child, job: &str) {
-    if let Ok(job) = job.trim().parse() {
-        let _ = kill(Pid::from_raw(job), Signal::SIGKILL);
-    }
-    let _ = child.kill();
-    let _ = child.wait();
-}
 
 #[test]
 fn the_end_is_that_of_the_command() {
@@ -181,32 +123,6 @@ fn a_hang_up_reaches_the_command_of_a_session_leader() {
     assert_eq!(ended.signal(), Some(libc::SIGHUP));
 }
 
-fn is_pending(pid: Pid, signal: Signal) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let set = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        u64::from_str_radix(line.trim(), 16).unwrap()
-    };
-    (set("SigPnd:") | set("ShdPnd:")) & (1 << (signal as i32 - 1)) != 0
-}
-
-/// What a job hears of these signals, each sent when the one before it was heard.
-fn heard(command: &mut Command, signals: &[Signal], send: impl Fn(Pid, Signal)) -> Vec<String> {
-    let (mut child, first, mut lines) = start(command.process_group(0));
-    assert!(first.starts_with("ready"));
-    let mut heard = Vec::new();
-    for signal in signals {
-        send(pid(&child), *signal);
-        heard.push(lines.next().unwrap().unwrap());
-    }
-    // Of what is pending, the lowest number comes first: nothing is under way when this one comes.
-    // SAFETY: a system call on numbers; the child was not waited for.
-    unsafe { libc::kill(child.id() as i32, libc::SIGRTMAX()) };
-    heard.extend(lines.map(Result::unwrap));
-    assert!(child.wait().unwrap().success());
-    heard
-}
-
 const REQUESTS: [Signal; 10] = [
     Signal::SIGCHLD,
     Signal::SIGURG,
@@ -279,14 +195,6 @@ fn a_signal_by_name_is_no_signal_to_the_group() {
         assert_eq!(found, [child.id().to_string()], "{finder}");
         kill(pid(&child), Signal::SIGTERM).unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
-    }
-}
-
-/// Waits until the child is stopped, and says by what.
-fn stopped(child: &Child) -> Signal {
-    match waitpid(pid(child), Some(WaitPidFlag::WUNTRACED)) {
-        Ok(WaitStatus::Stopped(_, signal)) => signal,
-        other => panic!("not stopped: {other:?}"),
     }
 }
 

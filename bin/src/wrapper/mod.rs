@@ -2,8 +2,10 @@
 
 mod cgroup;
 mod children;
+mod companion;
 mod environment;
 mod fork;
+mod guardian;
 mod spawn;
 mod stop;
 mod supervise;
@@ -21,6 +23,7 @@ use crate::inherited::Inherited;
 use crate::signals::Signals;
 use cgroup::OwnCgroup;
 use children::Children;
+use guardian::Guardian;
 use spawn::Spawned;
 use witness::Witness;
 
@@ -76,6 +79,11 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
         }
     };
     inherited.leave_descriptors();
+    // Where there was no room for the witness, there is none for it.
+    let mut guardian = match witness.is_there() {
+        true => Guardian::start(inherited.command_line(), child),
+        false => Guardian::none(inherited.command_line(), child),
+    };
     tracker.run_mut().pid = Some(child.as_raw_nonzero().get());
     tracker.set_cgroup(cgroup.job());
     let ledger = tracker.ledger();
@@ -84,7 +92,7 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
         log::warn!("no thread to sample with ({error}); the command runs unrecorded");
     }
     cgroup.sweep();
-    let ending = supervise::until_exit(child, &mut witness, &signals, &mut children, &ledger);
+    let ending = supervise::until_exit(child, &mut witness, &mut guardian, &signals, &mut children, &ledger);
     witness.dismiss();
     if let Ok(running) = &running {
         take_last_sample(running);

@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use nix::libc;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
+use super::guardian::Guardian;
 use super::witness::Witness;
 
 /// The signal that the command was stopped by, if it is stopped. Each stop is told of once.
@@ -14,15 +15,16 @@ pub(super) fn of_command(command: Pid) -> Option<c_int> {
 }
 
 /// Stops this process as the command was stopped, until it is continued.
-pub(super) fn with_command(command: Pid, signal: c_int, witness: &mut Witness) {
+pub(super) fn with_command(signal: c_int, witness: &mut Witness, guardian: &mut Guardian) {
     // Without anybody who wakes it, only a shell that stopped the command is sure to continue both.
-    if !witness.watch(command) && signal == libc::SIGSTOP {
+    if !guardian.watch() && signal == libc::SIGSTOP {
         return;
     }
     if !is_continued() {
         by(signal);
     }
-    witness.end_watch();
+    guardian.end_watch();
+    witness.forget_stops();
 }
 
 /// Whether somebody wants this process to go on. A stop would make that forgotten.

@@ -6,6 +6,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, getpgid};
 
 use super::children::Children;
+use super::guardian::Guardian;
 use super::witness::Witness;
 use super::{stop, wait};
 use crate::ending::Ending;
@@ -15,14 +16,15 @@ use crate::signals::{Arrived, Signals};
 pub(super) fn until_exit(
     command: Pid,
     witness: &mut Witness,
+    guardian: &mut Guardian,
     signals: &Signals,
     children: &mut Children,
     ledger: &Ledger,
 ) -> Ending {
     loop {
-        // Should it fail, the next line waits as well.
-        let _ = poll(&mut [PollFd::new(signals, PollFlags::IN)], None);
+        wait_for_a_signal(signals, witness, guardian);
         let ended = match signals.next() {
+            Ok(arrived) if arrived.is_own_fault() || witness.is(arrived.sender) || guardian.is(arrived.sender) => None,
             Ok(arrived) => {
                 if !arrived.is_of_child() {
                     pass_on(command, arrived, witness);
@@ -34,7 +36,7 @@ pub(super) fn until_exit(
                     && ended.is_none()
                     && let Some(signal) = stop::of_command(command)
                 {
-                    stop::with_command(command, signal, witness);
+                    stop::with_command(signal, witness, guardian);
                 }
                 ended
             }
@@ -48,11 +50,27 @@ pub(super) fn until_exit(
     }
 }
 
+/// Meanwhile a companion that was killed is replaced.
+fn wait_for_a_signal(signals: &Signals, witness: &mut Witness, guardian: &mut Guardian) {
+    loop {
+        let lines = [witness.line(), guardian.line()].into_iter().flatten();
+        let signal = PollFd::new(signals, PollFlags::IN);
+        let hang_up = lines.map(|line| PollFd::from_borrowed_fd(line, PollFlags::empty()));
+        let mut files: Vec<_> = [signal].into_iter().chain(hang_up).collect();
+        // Should it fail, reading a signal waits as well.
+        let is_over = poll(&mut files, None).is_err() || !files[0].revents().is_empty();
+        if files[1..].iter().any(|line| !line.revents().is_empty()) {
+            witness.revive();
+            guardian.revive();
+        }
+        if is_over {
+            return;
+        }
+    }
+}
+
 /// A signal that went to the whole group has reached the command already, unless that has left the group.
 fn pass_on(command: Pid, arrived: Arrived, witness: &mut Witness) {
-    if arrived.is_own_fault() || witness.is(arrived.sender) {
-        return;
-    }
     let group_had = witness.group_had(arrived.number).unwrap_or(arrived.is_of_terminal());
     let is_in_group = || getpgid(Some(command)) == getpgid(None);
     if !(group_had && is_in_group()) {

@@ -1,0 +1,138 @@
+//! Stops of the whole group, and companions of the tracker that are killed or stopped.
+
+use std::io::{BufReader, Lines};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStdout};
+
+use nix::libc;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use resource_tracker_tests::bare::{
+    GUARDIAN, WITNESS, another_companion, bare_and_wrapped, companion, pid, same_end, start, state, stopped,
+};
+use resource_tracker_tests::{command, has, is_root, text, tracker, wait_until};
+
+const JOB: &str = env!("CARGO_BIN_EXE_job");
+
+/// Starts a job that hears, in a group of its own, and says which process it is.
+fn hearing(command: &mut std::process::Command) -> (Child, Pid, Lines<BufReader<ChildStdout>>) {
+    let (child, first, lines) = start(command.process_group(0));
+    let job = first.strip_prefix("ready ").unwrap().parse().unwrap();
+    (child, Pid::from_raw(job), lines)
+}
+
+/// With it the job ends. Of what is pending the lowest number comes first.
+fn last_signal(to: Pid) {
+    // SAFETY: a system call on numbers; the process was not waited for.
+    assert_eq!(unsafe { libc::kill(to.as_raw(), libc::SIGRTMAX()) }, 0);
+}
+
+fn is_wrapped(child: &Child, job: Pid) -> bool {
+    pid(child) != job
+}
+
+fn stop_group(child: &Child, job: Pid) {
+    if is_wrapped(child, job) {
+        another_companion(child, GUARDIAN, None);
+    }
+    killpg(pid(child), Signal::SIGSTOP).unwrap();
+    wait_until("the stop", || state(job) == "T" && state(child.id()) == "T");
+}
+
+/// Who waits for the command learns of its end, though all of the group were stopped and nobody has continued the rest.
+#[test]
+fn no_tracker_stays_stopped_when_its_command_has_ended() {
+    for (how, expected) in [("killed", libc::SIGKILL), ("continued", 0)] {
+        let ended = same_end(bare_and_wrapped(&[JOB, "hear"]), how, |command| {
+            let (mut child, job, _lines) = hearing(command);
+            stop_group(&child, job);
+            if how == "killed" {
+                kill(job, Signal::SIGKILL).unwrap();
+            } else {
+                kill(job, Signal::SIGCONT).unwrap();
+                last_signal(job);
+            }
+            wait_until("its end", || child.try_wait().unwrap().is_some());
+            child.wait().unwrap()
+        });
+        assert_eq!(ended.into_raw(), expected, "{how}");
+    }
+}
+
+#[test]
+fn a_tracker_goes_on_though_the_companions_were_killed() {
+    // Before the stop: there are others.
+    let [_, mut wrapped] = bare_and_wrapped(&[JOB, "hear"]);
+    let (mut child, job, _lines) = hearing(&mut wrapped);
+    for name in [WITNESS, GUARDIAN] {
+        let first = another_companion(&child, name, None);
+        kill(first, Signal::SIGKILL).unwrap();
+        another_companion(&child, name, Some(first));
+    }
+    stop_group(&child, job);
+    kill(job, Signal::SIGKILL).unwrap();
+    wait_until("its end", || child.try_wait().unwrap().is_some());
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+    // The witness meanwhile, when the tracker stopped because the command did.
+    let [_, mut wrapped] = bare_and_wrapped(&[JOB, "hear"]);
+    let (mut child, job, lines) = hearing(&mut wrapped);
+    another_companion(&child, GUARDIAN, None);
+    kill(job, Signal::SIGSTOP).unwrap();
+    assert_eq!(stopped(&child), Signal::SIGSTOP);
+    kill(companion(&child, WITNESS).unwrap(), Signal::SIGKILL).unwrap();
+    kill(job, Signal::SIGCONT).unwrap();
+    wait_until("the tracker goes on", || state(child.id()) != "T");
+    last_signal(pid(&child));
+    assert!(child.wait().unwrap().success());
+    assert_eq!(lines.map(Result::unwrap).collect::<Vec<_>>(), ["18".to_owned(), libc::SIGRTMAX().to_string()]);
+}
+
+/// Without the answer of a witness that is stopped still, which is not waited for.
+#[test]
+fn who_continues_a_stopped_group_by_the_tracker_continues_the_command() {
+    let [_, mut wrapped] = bare_and_wrapped(&[JOB, "hear"]);
+    let (mut child, job, mut lines) = hearing(&mut wrapped);
+    let witness = another_companion(&child, WITNESS, None);
+    stop_group(&child, job);
+    kill(pid(&child), Signal::SIGCONT).unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "18");
+    assert_eq!(companion(&child, WITNESS), Some(witness), "it has answered");
+    killpg(pid(&child), Signal::SIGTERM).unwrap();
+    last_signal(pid(&child));
+    assert!(child.wait().unwrap().success());
+    assert_eq!(lines.map(Result::unwrap).collect::<Vec<_>>(), ["15".to_owned(), libc::SIGRTMAX().to_string()]);
+}
+
+#[test]
+fn a_witness_that_was_killed_or_stopped_has_a_signal_heard_once() {
+    for done in [Signal::SIGKILL, Signal::SIGSTOP] {
+        let [_, mut wrapped] = bare_and_wrapped(&[JOB, "hear"]);
+        let (mut child, _, mut lines) = hearing(&mut wrapped);
+        let witness = another_companion(&child, WITNESS, None);
+        kill(witness, done).unwrap();
+        match done {
+            Signal::SIGKILL => _ = another_companion(&child, WITNESS, Some(witness)),
+            _ => wait_until("its stop", || state(witness) == "T"),
+        }
+        for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGCONT] {
+            killpg(pid(&child), signal).unwrap();
+            assert_eq!(lines.next().unwrap().unwrap(), (signal as i32).to_string(), "{done}");
+        }
+        last_signal(pid(&child));
+        assert!(child.wait().unwrap().success());
+        assert_eq!(lines.map(Result::unwrap).collect::<Vec<_>>(), [libc::SIGRTMAX().to_string()], "{done}");
+    }
+}
+
+/// Its end would be the end of all others there.
+#[test]
+fn the_first_process_of_another_namespace_is_the_command() {
+    if !is_root("a pid namespace") || !has("unshare", "a pid namespace") {
+        return;
+    }
+    // In a shell that ends, should it hang: `timeout` kills what it started.
+    let mut shell = command("timeout");
+    shell.args(["-s", "KILL", "100", "unshare", "--pid"]).arg(tracker()).args(["-q", "--", "sh", "-c"]);
+    let output = shell.arg("sh -c 'echo child'; exit 6").output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(6), "child\n"), "{}", text(&output.stderr));
+}
