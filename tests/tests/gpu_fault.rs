@@ -176,7 +176,12 @@ fn the_boundary_is_clean() {
         .args(amd_machine(nvml.folder.path()))
         .args(["--", "sh", "-c", &format!("{nvidia}; {amd}")]);
     let output = recording.run(&mut valgrind);
-    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+    let said = text(&output.stderr);
+    // An older valgrind does not know `pidfd_open` (434), which the tracker can do without, and says so in five lines.
+    let is_of_the_call = said.contains("unhandled amd64-linux syscall: 434") && said.matches("unhandled").count() == 1;
+    let of_valgrind = |line: &&str| is_of_the_call && line.starts_with("--");
+    let said: Vec<&str> = said.lines().filter(|line| !of_valgrind(line)).collect();
+    assert_eq!((output.status.code(), said), (Some(0), vec![]));
     let found = with_gpus(&recording);
     assert_eq!(found[found.len() - 1]["gpu"].as_array().unwrap().len(), 5);
 }

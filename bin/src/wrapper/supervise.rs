@@ -24,7 +24,7 @@ pub(super) fn until_exit(
     loop {
         wait_for_a_signal(signals, witness, guardian);
         let ended = match signals.next() {
-            Ok(arrived) if arrived.is_own_fault() || witness.is(arrived.sender) || guardian.is(arrived.sender) => None,
+            Ok(arrived) if is_of_tracker(arrived, witness, guardian) => None,
             Ok(arrived) => {
                 if !arrived.is_of_child() {
                     pass_on(command, arrived, witness);
@@ -48,6 +48,13 @@ pub(super) fn until_exit(
             return ending;
         }
     }
+}
+
+/// Whether a signal is no concern of the command's. A SIGCHLD always is one: that of a companion which was stopped can stand
+/// for that of the command, because while one is pending there is no second.
+fn is_of_tracker(arrived: Arrived, witness: &Witness, guardian: &Guardian) -> bool {
+    let is_of_companion = || witness.is(arrived.sender) || guardian.is(arrived.sender);
+    arrived.number != nix::libc::SIGCHLD && (arrived.is_own_fault() || is_of_companion())
 }
 
 /// Meanwhile a companion that was killed is replaced.
