@@ -1,0 +1,113 @@
+//! One port of an adapter, `/sys/class/infiniband/DEVICE/ports/PORT`.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::Port;
+use crate::counter::{Total, Width};
+
+/// The counters that rates are taken from, and what older drivers call those of 64 bits in `counters_ext`.
+const RATED: [(&str, &str); 4] = [
+    ("port_rcv_data", "port_rcv_data_64"),
+    ("port_xmit_data", "port_xmit_data_64"),
+    ("port_rcv_packets", "port_rcv_packets_64"),
+    ("port_xmit_packets", "port_xmit_packets_64"),
+];
+
+/// A port that is read again and again.
+pub(crate) struct OpenPort {
+    path: PathBuf,
+    width: Width,
+    /// Whether the rated counters are in `counters_ext`. Decided once: the two do not count alike.
+    extended: bool,
+    totals: [Total; 4],
+}
+
+impl OpenPort {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        let extended = number(&path.join("counters_ext").join(RATED[0].1)).is_some();
+        let width = if extended { Width::Bits64 } else { Width::Bits32 };
+        Self { path, width, extended, totals: Default::default() }
+    }
+
+    /// Reads it, `secs` after the last time.
+    pub(crate) fn read(&mut self, secs: f64) -> Port {
+        let text = |name: &str| fs::read_to_string(self.path.join(name)).ok().map(|text| text.trim().to_owned());
+        // `4: ACTIVE`
+        let word = |name: &str| text(name).map(|text| text.rsplit(": ").next().unwrap_or_default().to_owned());
+        let mut port = Port {
+            link_layer: text("link_layer"),
+            state: word("state"),
+            physical_state: word("phys_state"),
+            // `100 Gb/sec (4X EDR)`
+            rate_gbps: text("rate").and_then(|text| text.split(' ').next()?.parse().ok()),
+            hw_counters: numbers(&self.path.join("hw_counters")),
+            ..Port::default()
+        };
+
+        let mut counters = numbers(&self.path.join("counters"));
+        let mut rated = RATED.map(|(name, _)| counters.remove(name));
+        if self.extended {
+            let mut extended = numbers(&self.path.join("counters_ext"));
+            rated = RATED.map(|(_, name)| extended.remove(name));
+            // `port_unicast_rcv_packets` is `unicast_rcv_packets` today.
+            let todays = |name: String| name.strip_prefix("port_").map(str::to_owned).unwrap_or(name);
+            counters.extend(extended.into_iter().map(|(name, value)| (todays(name), value)));
+        }
+        let beyond_32_bits = rated.iter().flatten().any(|value| *value > u32::MAX.into());
+        if beyond_32_bits || counters.contains_key("unicast_rcv_packets") {
+            self.width = Width::Bits64;
+        }
+        for (name, value) in counters {
+            group(&mut port, &name).insert(name, value);
+        }
+
+        let mut rated = rated.into_iter();
+        let width = self.width;
+        let [rx_data, tx_data, rx_packets, tx_packets] =
+            self.totals.each_mut().map(|total| total.advance(rated.next().flatten(), width, secs));
+        // In units of 4 bytes.
+        port.rx_bytes_total = rx_data.map(|data| data.total.saturating_mul(4));
+        port.tx_bytes_total = tx_data.map(|data| data.total.saturating_mul(4));
+        port.rx_bytes_per_sec = rx_data.and_then(|data| data.per_sec).map(|words| words * 4.0);
+        port.tx_bytes_per_sec = tx_data.and_then(|data| data.per_sec).map(|words| words * 4.0);
+        port.rx_packets_total = rx_packets.map(|packets| packets.total);
+        port.tx_packets_total = tx_packets.map(|packets| packets.total);
+        port.rx_packets_per_sec = rx_packets.and_then(|packets| packets.per_sec);
+        port.tx_packets_per_sec = tx_packets.and_then(|packets| packets.per_sec);
+        port
+    }
+}
+
+/// Where a counter belongs, by the names that the kernel documents in `Documentation/ABI/stable/sysfs-class-infiniband`.
+fn group<'a>(port: &'a mut Port, name: &str) -> &'a mut BTreeMap<String, u64> {
+    match name {
+        "link_downed" => &mut port.errors,
+        _ if name.contains("error") => &mut port.errors,
+        _ if name.ends_with("_discards") || name.ends_with("_dropped") => &mut port.discards,
+        _ if name.ends_with("_packets") => &mut port.packets,
+        _ => &mut port.counters,
+    }
+}
+
+/// The counters in a folder, without those that are no number: some adapters say `N/A (no PMA)`.
+fn numbers(folder: &Path) -> BTreeMap<String, u64> {
+    // It is a setting.
+    let counters = names(folder).into_iter().filter(|name| name != "lifespan");
+    counters.filter_map(|name| Some((number(&folder.join(&name))?, name))).map(|(value, name)| (name, value)).collect()
+}
+
+fn number(path: &Path) -> Option<u64> {
+    // The kernel gives such a file in one piece. There are dozens at each tick, so nothing is allocated or asked for.
+    let mut text = [0; 32];
+    let length = File::open(path).ok()?.read(&mut text).ok()?;
+    str::from_utf8(&text[..length]).ok()?.trim().parse().ok()
+}
+
+/// What is in a folder; nothing where there is none.
+pub(crate) fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
