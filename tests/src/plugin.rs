@@ -34,9 +34,16 @@ pub fn behaving(recording: &Recording, behaviour: &str, more: &[&str], script: &
 pub fn adapters(root: &Path) -> String {
     let port = root.join("class/infiniband/mlx5_0/ports/1");
     fs::create_dir_all(port.join("counters")).unwrap();
-    for (name, text) in
-        [("state", "4: ACTIVE\n"), ("rate", "100 Gb/sec (4X EDR)\n"), ("counters/port_rcv_data", "250\n")]
-    {
+    for (name, text) in [
+        ("state", "4: ACTIVE\n"),
+        ("rate", "100 Gb/sec (4X EDR)\n"),
+        ("counters/port_rcv_data", "250\n"),
+        ("counters/port_rcv_packets", "25\n"),
+        ("counters/unicast_rcv_packets", "24\n"),
+        ("counters/port_xmit_discards", "2\n"),
+        ("counters/port_xmit_wait", "1\n"),
+        ("counters/symbol_error", "3\n"),
+    ] {
         fs::write(port.join(name), text).unwrap();
     }
     format!("--set=sources.infiniband.root={}", root.display())

@@ -20,6 +20,16 @@ fn a_component_of_a_plugin_is_one_like_any_other() {
         (&port["device"], &port["state"], number(port, "/rx_bytes_total")),
         (&json!("mlx5_0"), &json!("ACTIVE"), 1000.0)
     );
+    assert_eq!((number(port, "/rx_packets_total"), number(port, "/rx_packets_per_sec")), (25.0, 0.0));
+    assert_eq!(
+        [&port["errors"], &port["discards"], &port["packets"], &port["counters"]],
+        [
+            &json!({"symbol_error": 3}),
+            &json!({"port_xmit_discards": 2}),
+            &json!({"unicast_rcv_packets": 24}),
+            &json!({"port_xmit_wait": 1})
+        ]
+    );
 
     let tool = |arguments: &[&str]| {
         let output = command(tracker()).arg("--plugin").arg(&plugin).args(arguments).output().unwrap();
@@ -40,6 +50,27 @@ fn a_component_of_a_plugin_is_one_like_any_other() {
     all.iter().for_each(|sample| assert!(validator.is_valid(sample)));
     let off = run(&plugin, &["--disable=infiniband", "--", "true"]);
     assert!(samples(&off.stdout).iter().all(|sample| sample.get("infiniband").is_none()));
+}
+
+/// The driver of an adapter is loaded while the job runs, on a machine that had none.
+#[test]
+fn a_port_that_appears_during_the_run_is_in_the_samples_from_then_on() {
+    let recording = Recording::new();
+    let (root, unplugged) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    adapters(unplugged.path());
+    let set = format!("--set=sources.infiniband.root={}", root.path().display());
+    let none = recording.until(2, "timestamp_ms");
+    let plug_in = format!("mv '{}' '{}'", unplugged.path().join("class").display(), root.path().display());
+    let some = recording.until(2, "\"device\":\"mlx5_0\"");
+    let script = format!("{none} && {plug_in} && {some}");
+    let mut tracker = command(tracker());
+    tracker.arg("--plugin").arg(shared_library("infiniband")).args([&set, "-i", "50ms", "-o"]).arg(recording.path());
+    let output = recording.run(tracker.args(["--", "sh", "-c", &script]));
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+    let all = recording.samples();
+    assert!(all[..2].iter().all(|sample| sample.get("infiniband").is_none()), "{}", all[0]);
+    let port = &all[all.len() - 1]["infiniband"][0];
+    assert_eq!((number(port, "/rx_bytes_total"), number(port, "/rx_bytes_per_sec")), (1000.0, 0.0));
 }
 
 #[test]
