@@ -17,6 +17,7 @@ mod spool;
 mod state;
 mod store;
 mod tls;
+mod token_forms;
 mod upload;
 mod worker;
 
