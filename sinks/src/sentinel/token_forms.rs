@@ -18,7 +18,7 @@ const fn common(prefix: &'static str, least: usize) -> Form {
     Form { prefix, least, is_common: true }
 }
 
-/// Those of GitHub, GitLab, OpenAI and its like, Hugging Face, npm, PyPI, Slack, Stripe, Google, DigitalOcean and Vault.
+/// Those of GitHub, GitLab, OpenAI and its like, Hugging Face, npm, PyPI, Slack, Stripe, Google and DigitalOcean.
 const FORMS: [Form; 21] = [
     form("ghp_", 20),
     form("gho_", 20),
