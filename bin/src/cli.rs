@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::ValueParser;
+use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use resource_tracker_core::config::Interval;
 
@@ -27,9 +28,10 @@ const EXAMPLES: &str = "Examples:
       timeout 1d resource-tracker -i 10s -o day.csv.gz
 
 Every flag has an environment variable: --job-name is TRACKER_JOB_NAME, --interval is TRACKER_INTERVAL, and so on; any
-other key of the configuration is TRACKER_ and its path, as in TRACKER_SINKS__FILE__PATH=run.jsonl. Flags win over
-variables, variables over the file. The words components, config, schema, plugin, upload, completions, man-page and help are commands of the
-tracker; to run a program of that name, put -- in front of it.";
+other key of the configuration is TRACKER_ and its path, as in TRACKER_SINKS__FILE__PATH=run.jsonl. What can be given
+more than once is a list with commas: TRACKER_TAG=a=1,b=2. Flags win over variables, variables over the file. The words
+components, config, schema, upload, completions, man-page and help are commands of the tracker; to run a program of
+that name, put -- in front of it.";
 
 #[derive(Debug, Parser)]
 #[command(name = crate::PROGRAM, version = VERSION, about = ABOUT.split_once('\n').map(|(first, _)| first), long_about = ABOUT)]
@@ -205,6 +207,7 @@ pub(crate) enum Action {
         directory: Option<PathBuf>,
     },
     /// Print a completion script
+    #[command(arg_required_else_help = true)]
     Completions {
         /// For which shell
         shell: clap_complete::Shell,
@@ -221,7 +224,8 @@ pub(crate) enum ConfigAction {
     Show,
 }
 
-fn assignment(text: &str) -> Result<(String, String), &'static str> {
+/// `KEY=VALUE` in its parts.
+pub(crate) fn assignment(text: &str) -> Result<(String, String), &'static str> {
     let (key, value) = text.split_once('=').ok_or("must be KEY=VALUE")?;
     if key.trim().is_empty() { Err("must have a KEY before the =") } else { Ok((key.trim().into(), value.into())) }
 }
@@ -233,10 +237,11 @@ pub(crate) fn command() -> clap::Command {
 
 /// Prints what clap has to say: help in full, an error in one line. Returns the exit code.
 pub(crate) fn report(error: &clap::Error) -> i32 {
-    if !error.use_stderr() {
+    let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if is_help || !error.use_stderr() {
         // Nothing is left to do when nobody reads the help.
         let _ = error.print();
-        return 0;
+        return if is_help { crate::USAGE } else { 0 };
     }
     let text = error.to_string();
     let paragraphs = text
@@ -248,4 +253,18 @@ pub(crate) fn report(error: &clap::Error) -> i32 {
     });
     log::error!("{}; see --help", useful.collect::<Vec<_>>().join("; "));
     crate::USAGE
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_help_names_the_commands_of_the_tracker_and_no_others() {
+        let mut command = super::command();
+        command.build();
+        let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        let (last, others) = names.split_last().unwrap();
+        let expected = format!("The words {} and {last} are commands of the tracker", others.join(", "));
+        let help = super::EXAMPLES.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains(&expected), "{expected} is not in: {help}");
+    }
 }

@@ -24,6 +24,7 @@ mod settings;
 mod signals;
 mod standalone;
 mod surroundings;
+mod variables;
 mod wrapper;
 
 use std::ffi::{OsString, c_char, c_int};

@@ -65,7 +65,7 @@ pub(crate) fn default_sink(mut settings: Settings, tracker: &TrackerTable) -> Re
 pub(crate) fn check_streams(settings: &Settings, wraps_command: bool) -> Result<(), ConfigError> {
     let mut taken: Vec<(String, String)> = Vec::new();
     for sink in settings.components(Kind::Sink)?.into_iter().filter(|sink| sink.state.on) {
-        if !sink.component_type.is_some_and(|known| TO_STREAMS.contains(&known.name)) {
+        if !TO_STREAMS.contains(&sink.component_type.name) {
             continue;
         }
         let stream = match sink.values().get("stream").and_then(|stream| stream.as_str()) {

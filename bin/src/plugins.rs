@@ -10,8 +10,9 @@ use resource_tracker_core::{Settings, trust};
 
 use crate::cli::Cli;
 use crate::settings::PluginsTable;
+use crate::variables;
 
-/// Loads the plugins of `[plugins]` and of the flags, each once.
+/// Loads the plugins of `[plugins]`, of the variable and of the flags, each once.
 ///
 /// # Errors
 /// Names the file and what is wrong with it.
@@ -19,6 +20,7 @@ pub(crate) fn load(cli: &Cli, settings: &Settings) -> anyhow::Result<Registry> {
     let table: PluginsTable = settings.extract("plugins")?;
     let isolation = if table.isolate { Isolation::Process } else { Isolation::None };
     let mut files = table.load;
+    files.extend(variables::plugins().into_iter().map(PathBuf::from));
     files.extend(cli.configuration.plugin.iter().cloned());
     if let Some(directory) = &table.dir {
         files.extend(folder(directory).with_context(|| format!("plugins.dir = {}", directory.display()))?);

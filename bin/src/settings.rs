@@ -12,38 +12,13 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::cli::Cli;
-use crate::{outputs, plugins};
+use crate::variables::Switch;
+use crate::{outputs, plugins, variables};
 
 /// The table of the sink that streams to Sentinel.
 pub(crate) const SENTINEL: &str = "sinks.sentinel-s3";
 
 const DEFAULT_FILE: &str = "resource-tracker.toml";
-
-/// Environment variables whose names are fixed, and the keys that they set.
-const VARIABLES: [(&str, &str); 22] = [
-    ("TRACKER_INTERVAL", "tracker.interval_secs"),
-    ("TRACKER_FORMAT", "tracker.format"),
-    ("TRACKER_OUTPUT", "tracker.output"),
-    ("TRACKER_QUIET", "tracker.quiet"),
-    ("TRACKER_CSV_COLUMNS", "tracker.csv_columns"),
-    ("TRACKER_NO_SUBREAPER", "tracker.no_subreaper"),
-    ("TRACKER_NO_CGROUP", "tracker.no_cgroup"),
-    ("TRACKER_PLUGINS", "plugins.load"),
-    ("TRACKER_PID", "job.pid"),
-    ("TRACKER_JOB_NAME", "job.name"),
-    ("TRACKER_PROJECT_NAME", "job.project_name"),
-    ("TRACKER_STAGE_NAME", "job.stage_name"),
-    ("TRACKER_TASK_NAME", "job.task_name"),
-    ("TRACKER_TEAM", "job.team"),
-    ("TRACKER_ENV", "job.env"),
-    ("TRACKER_LANGUAGE", "job.language"),
-    ("TRACKER_ORCHESTRATOR", "job.orchestrator"),
-    ("TRACKER_EXECUTOR", "job.executor"),
-    ("TRACKER_EXTERNAL_RUN_ID", "job.external_run_id"),
-    ("TRACKER_CONTAINER_IMAGE", "job.container_image"),
-    ("SENTINEL_API_URL", "sinks.sentinel-s3.api_url"),
-    ("TRACKER_UPLOAD_INTERVAL", "sinks.sentinel-s3.upload_interval_secs"),
-];
 
 /// How to sample, and where samples go when no sink is configured: the table `[tracker]`.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
@@ -161,29 +136,33 @@ pub(crate) fn known_tables() -> [KnownTable; 3] {
 
 /// Reads the configuration file that the user named, or the one that lies in the current folder.
 pub(crate) fn config_file(cli: &Cli) -> ConfigFile {
-    let variable = || std::env::var_os("TRACKER_CONFIG").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let variable = || std::env::var_os(variables::CONFIG).filter(|path| !path.is_empty()).map(PathBuf::from);
     match cli.configuration.config.clone().or_else(variable) {
         Some(path) => ConfigFile::named(&path),
         None => ConfigFile::found(Path::new(DEFAULT_FILE)),
     }
 }
 
-/// The whole configuration. That its file cannot be used is no error, but is said.
+/// The whole configuration. That its file cannot be used is no error, but is said; so is a variable that says nothing.
 pub(crate) fn settings(cli: &Cli) -> anyhow::Result<Settings> {
     let file = config_file(cli);
     if let Some(problem) = file.problem() {
         log::warn!("{problem}; the defaults are used");
     }
-    settings_with(cli, &file)
+    let settings = settings_with(cli, &file)?;
+    for problem in variables::ignored(&settings) {
+        log::warn!("{problem}");
+    }
+    Ok(settings)
 }
 
 /// All layers: the file, the environment, the flags, and below them the sink that samples go to by default.
 pub(crate) fn settings_with(cli: &Cli, file: &ConfigFile) -> anyhow::Result<Settings> {
-    let mut settings = layers(cli, file, Registry::new())?;
-    let registry = plugins::load(cli, &settings)?;
-    if registry.plugins().next().is_some() {
+    let mut settings = layers(cli, file, Registry::new(), &[])?;
+    let (registry, switches) = (plugins::load(cli, &settings)?, variables::switches());
+    if registry.plugins().next().is_some() || !switches.is_empty() {
         // Once more, because names of components matter in the layers.
-        settings = layers(cli, file, registry)?;
+        settings = layers(cli, file, registry, &switches)?;
     }
     let tracker: TrackerTable = settings.extract("tracker")?;
     settings = outputs::default_sink(settings, &tracker)?;
@@ -202,9 +181,12 @@ pub(crate) fn settings_with(cli: &Cli, file: &ConfigFile) -> anyhow::Result<Sett
 }
 
 /// What the user set, wherever.
-fn layers(cli: &Cli, file: &ConfigFile, registry: Registry) -> Result<Settings, ConfigError> {
-    let settings = Settings::of(registry).config_file(file.clone()).environment(&VARIABLES, std::env::vars_os())?;
-    let mut settings = flags(settings, cli);
+fn layers(cli: &Cli, file: &ConfigFile, registry: Registry, switches: &[Switch]) -> Result<Settings, ConfigError> {
+    let mut settings = variables::layer(Settings::of(registry).config_file(file.clone()))?;
+    for Switch { variable, component, on } in switches {
+        settings = settings.switch(variable, component, *on)?;
+    }
+    settings = flags(settings, cli);
     for (key, value) in &cli.configuration.set {
         settings = settings.set_assignment("--set", &format!("{key}={value}"))?;
     }

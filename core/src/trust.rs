@@ -97,18 +97,29 @@ pub(crate) fn open_found(path: &Path) -> Result<Option<File>, String> {
     if !look(&file)?.is_file() {
         return Err("it is no regular file".into());
     }
-    judge(&file)?;
+    judge_owner(&look(&file)?)?;
+    judge_writers(&file).map_err(|why| format!("{why}: chmod go-w {}", path.display()))?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let folder = rustix::fs::open(folder, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-    let folder = folder.map_err(|error| format!("its folder cannot be opened: {error}"))?;
-    judge(&folder).map_err(|why| format!("its folder: {why}"))?;
+    let open = rustix::fs::open(folder, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let open = open.map_err(|error| format!("its folder cannot be opened: {error}"))?;
+    let seen = look(&open)?;
+    judge_owner(&seen).map_err(|why| format!("its folder: {why}"))?;
+    judge_writers(&open).map_err(|why| match seen.mode() & STICKY {
+        0 => format!("its folder: {why}: chmod go-w {}", folder.display()),
+        // Such a folder is for everybody.
+        _ => format!("its folder: {why}: move it to a folder of your own"),
+    })?;
     Ok(Some(file))
 }
 
 /// Whether nobody but root and the user can have written it, or in it.
 fn judge(file: impl AsFd) -> Result<(), String> {
+    judge_owner(&look(&file)?)?;
+    judge_writers(file)
+}
+
+fn judge_writers(file: impl AsFd) -> Result<(), String> {
     let metadata = look(&file)?;
-    judge_owner(&metadata)?;
     let mode = metadata.mode();
     let is_writable = match mode & (OTHERS_WRITE | GROUP_WRITES) {
         0 => false,
@@ -220,10 +231,13 @@ mod tests {
         mode(&file, 0o644);
         assert_eq!(said(), Ok(true));
         mode(&file, 0o646);
-        assert_eq!(said(), Err("others can write to it (mode 646)".into()));
+        assert_eq!(said(), Err(format!("others can write to it (mode 646): chmod go-w {}", file.display())));
         mode(&file, 0o644);
         mode(root.path(), 0o1777);
-        assert_eq!(said(), Err("its folder: others can write to it (mode 1777)".into()));
+        assert_eq!(
+            said(),
+            Err("its folder: others can write to it (mode 1777): move it to a folder of your own".into())
+        );
         mode(root.path(), 0o755);
         fs::rename(&file, root.path().join("elsewhere")).unwrap();
         symlink("elsewhere", &file).unwrap();

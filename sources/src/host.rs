@@ -40,6 +40,11 @@ macro_rules! fields {
             $($variant,)*
         }
 
+        impl HostField {
+            /// The names of all; `TRACKER_` and one of them in capitals is a variable.
+            pub const NAMES: &[&str] = &[$(stringify!($field),)*];
+        }
+
         fn suppress(facts: &mut HostMetrics, is_suppressed: impl Fn(HostField, &str) -> bool) {
             $(if is_suppressed(HostField::$variant, stringify!($field)) { facts.$field = None; })*
         }

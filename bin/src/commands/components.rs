@@ -22,15 +22,7 @@ pub(crate) fn components(cli: &Cli) -> anyhow::Result<i32> {
 
 fn describe(text: &mut String, kind: Kind, component: &Component) -> std::fmt::Result {
     let on = if component.state.on { "on" } else { "off" };
-    let Some(component_type) = component.component_type else {
-        return writeln!(
-            text,
-            "{:<12} {:<7} {on} ({})\n    of a type that is not there",
-            component.name,
-            kind.noun(),
-            component.state.why
-        );
-    };
+    let component_type = component.component_type;
     let of_type = match component.name == component_type.name {
         true => String::new(),
         false => format!(", of type {}", component_type.name),

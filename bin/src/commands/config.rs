@@ -11,6 +11,7 @@ use super::print;
 use crate::cli::{Cli, ConfigAction};
 use crate::plan::Plan;
 use crate::settings::{JobTable, PluginsTable, TrackerTable, config_file, known_tables, settings, settings_with};
+use crate::variables;
 
 pub(crate) fn config(cli: &Cli, action: &ConfigAction) -> anyhow::Result<i32> {
     match action {
@@ -37,7 +38,10 @@ fn problems(cli: &Cli, file: &ConfigFile) -> Vec<String> {
     let registry = settings.as_ref().map(|settings| settings.registry().clone()).unwrap_or_default();
     let mut problems = Settings::of(registry).config_file(file.clone()).check(&tables);
     let (refused, more) = match settings {
-        Ok(settings) => (Plan::new(&settings).err(), settings.check(&tables)),
+        Ok(settings) => {
+            let more = settings.check(&tables).into_iter().chain(variables::ignored(&settings)).collect();
+            (Plan::new(&settings).err(), more)
+        }
         Err(error) => (Some(error), Vec::new()),
     };
     for problem in more.into_iter().chain(refused.map(|error| format!("{error:#}"))) {
@@ -69,8 +73,9 @@ fn show(cli: &Cli) -> anyhow::Result<i32> {
         for component in settings.components(kind)? {
             let name = format!("{}.{}", kind.table(), component.name);
             let mut values = component.values();
-            if let Some(component_type) = component.component_type.filter(|known| known.name != component.name) {
-                values.insert("type".into(), component_type.name.into());
+            let type_name = component.component_type.name;
+            if type_name != component.name {
+                values.insert("type".into(), type_name.into());
             }
             let state = (component.state.on, component.state.why.as_str());
             table(&mut text, &settings, &name, Some(state), &values)?;

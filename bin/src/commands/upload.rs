@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use resource_tracker_sinks::sentinel::{LeftBehind, SentinelConfig};
+use resource_tracker_sinks::sentinel::{LeftBehind, SentinelConfig, TOKEN};
 
 use super::print;
 use crate::cli::Cli;
@@ -20,6 +20,7 @@ struct Count {
 pub(crate) fn upload(cli: &Cli, dry_run: bool, directory: Option<&Path>) -> anyhow::Result<i32> {
     let config: SentinelConfig = settings(cli)?.extract(SENTINEL)?;
     let mut count = Count::default();
+    let directory = directory.or(cli.output.spool_dir.as_deref());
     config.left_behind(directory, dry_run, |run| match run {
         Ok(run) if dry_run => {
             count.waiting += 1;
@@ -32,7 +33,7 @@ pub(crate) fn upload(cli: &Cli, dry_run: bool, directory: Option<&Path>) -> anyh
             Ok(())
         }
     })?;
-    print(summary(dry_run, &count).as_bytes())?;
+    print(summary(dry_run, config.names_token(), &count).as_bytes())?;
     Ok(i32::from(count.left > 0))
 }
 
@@ -57,11 +58,15 @@ fn describe(run: &LeftBehind) -> String {
     format!("{path}: {name}, {batches} batch{}", if batches == 1 { "" } else { "es" })
 }
 
-fn summary(dry_run: bool, count: &Count) -> String {
+fn summary(dry_run: bool, has_token: bool, count: &Count) -> String {
     let runs = |count: u32| if count == 1 { "1 run".to_owned() } else { format!("{count} runs") };
     let left = if count.left == 0 { String::new() } else { format!(", {} left", runs(count.left)) };
     match count {
         Count { waiting: 0, sent: 0, left: 0 } => "nothing waits\n".to_owned(),
+        _ if dry_run && !has_token && count.waiting > 0 => format!(
+            "{} would be sent if there were a token: set {TOKEN}, or token_file in [{SENTINEL}]{left}\n",
+            runs(count.waiting)
+        ),
         _ if dry_run => format!("{} would be sent{left}\n", runs(count.waiting)),
         _ => format!("{} sent{left}\n", runs(count.sent)),
     }

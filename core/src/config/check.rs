@@ -1,13 +1,17 @@
 //! Everything that is wrong with a configuration, at once.
 
+use figment::Figment;
 use serde_json::{Map, Value as Json};
 
-use super::components::{suggestion, unknown};
+use super::components::suggestion;
 use super::error::Parse;
 use super::{Component, ConfigError, Settings, tree};
-use crate::registry::{Kind, inline_generator};
+use crate::registry::{ComponentType, Kind, inline_generator};
 use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
+
+/// What becomes of a key that is not there, in a file and in a variable.
+const IGNORED: &str = ", so it is ignored";
 
 /// A table of the configuration beside `sources` and `sinks`.
 pub struct KnownTable {
@@ -37,8 +41,10 @@ impl Settings {
         for (key, value) in tree.as_object().into_iter().flatten() {
             let table = tables.iter().find(|table| table.name == key);
             let errors = match (table, Kind::ALL.into_iter().find(|kind| kind.table() == key)) {
-                (None, None) => vec![self.no_such_table(key, tables)],
-                (Some(table), _) => self.check_table(key, value, &table.schema, &Json::Null, &table.parse),
+                (None, None) => vec![self.no_such_table(key, tables, IGNORED)],
+                (Some(table), _) => {
+                    self.check_table(key, value, &table.schema, &Keys::of(&table.schema, &Json::Null), &table.parse)
+                }
                 (None, Some(kind)) => self.check_components(kind, value),
             };
             problems.extend(errors.iter().map(ConfigError::to_string));
@@ -52,40 +58,47 @@ impl Settings {
     /// # Errors
     /// Names the key, and the nearest one that there is.
     pub fn check_assignments(&self, tables: &[KnownTable]) -> Result<(), ConfigError> {
-        let assigned = tree(&self.assigned);
-        for (table, members) in assigned.as_object().into_iter().flatten() {
+        self.unknown_keys(&self.assigned, tables, "").into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// What the environment sets that is not there to be set, and so is ignored. It comes after all layers as well.
+    pub fn ignored_variables(&self, tables: &[KnownTable]) -> Vec<ConfigError> {
+        self.unknown_keys(&self.variables, tables, IGNORED)
+    }
+
+    fn unknown_keys(&self, layers: &Figment, tables: &[KnownTable], so: &str) -> Vec<ConfigError> {
+        let mut errors = Vec::new();
+        for (table, members) in tree(layers).as_object().into_iter().flatten() {
             let members = members.as_object().into_iter().flatten();
             let known_table = tables.iter().find(|known| known.name == table);
             match (known_table, Kind::ALL.into_iter().find(|kind| kind.table() == table)) {
-                (None, None) => return Err(self.no_such_table(table, tables)),
+                (None, None) => errors.push(self.no_such_table(table, tables, so)),
                 (Some(known), _) => {
                     let known = Keys::of(&known.schema, &Json::Null);
-                    members.map(|(name, _)| name).try_for_each(|name| self.no_such_key(table, name, &known, ""))?;
+                    errors.extend(members.filter_map(|(name, _)| self.no_such_key(table, name, &known, so).err()));
                 }
                 (None, Some(kind)) => {
-                    members.into_iter().try_for_each(|(name, keys)| self.check_assigned(kind, name, keys))?;
+                    errors.extend(members.flat_map(|(name, keys)| self.unknown_keys_of(kind, name, keys, so)));
                 }
             }
         }
-        Ok(())
+        errors
     }
 
-    fn check_assigned(&self, kind: Kind, name: &str, keys: &Json) -> Result<(), ConfigError> {
-        let types = self.registry.of(kind);
+    fn unknown_keys_of(&self, kind: Kind, name: &str, keys: &Json, so: &str) -> Vec<ConfigError> {
         let tables = self.table(kind.table()).unwrap_or_default();
-        let component = self.component(kind, name, tables.get(name), &types)?;
-        let key = Component::key(kind, name);
-        let Some(component_type) = component.component_type else {
-            return Err(self.error(&key, unknown(kind, name, &types)));
+        let component_type = match self.component(kind, name, tables.get(name), &self.registry.of(kind)) {
+            Ok(component) => component.component_type,
+            Err(error) => return vec![error],
         };
-        let known = Keys::of(&component_type.schema(), &component_type.defaults()).and(&["enabled", "type"]);
-        let keys = keys.as_object().into_iter().flatten();
-        keys.map(|(name, _)| name).try_for_each(|name| self.no_such_key(&key, name, &known, ""))
+        let known = Keys::of_component(&component_type);
+        let (key, keys) = (Component::key(kind, name), keys.as_object().into_iter().flatten());
+        keys.filter_map(|(name, _)| self.no_such_key(&key, name, &known, so).err()).collect()
     }
 
-    fn no_such_table(&self, name: &str, tables: &[KnownTable]) -> ConfigError {
+    fn no_such_table(&self, name: &str, tables: &[KnownTable], so: &str) -> ConfigError {
         let known = tables.iter().map(|table| table.name).chain(Kind::ALL.map(Kind::table));
-        self.error(name, suggestion("there is no such table", name, &known.collect::<Vec<_>>()))
+        self.error(name, suggestion(&format!("there is no such table{so}"), name, &known.collect::<Vec<_>>()))
     }
 
     fn no_such_key(&self, table: &str, name: &str, known: &Keys, so: &str) -> Result<(), ConfigError> {
@@ -108,33 +121,22 @@ impl Settings {
                 Ok(component) => component,
                 Err(error) => return vec![error],
             };
-            let Some(component_type) = component.component_type else {
-                let type_name = table["type"].as_str().unwrap_or(name);
-                return vec![self.error(&key, unknown(kind, type_name, &types))];
-            };
+            let component_type = component.component_type;
             let values = Json::Object(component.configured().clone());
             let parse: Parse<'_> = match kind {
                 Kind::Source => &|values| component.parse::<Box<dyn SourceConfig>>(values).map(drop),
                 Kind::Sink => &|values| component.parse::<Box<dyn SinkConfig>>(values).map(drop),
             };
-            self.check_table(&key, &values, &component_type.schema(), &component_type.defaults(), parse)
+            self.check_table(&key, &values, &component_type.schema(), &Keys::of_component(&component_type), parse)
         };
         tables.iter().flat_map(one).collect()
     }
 
-    fn check_table(
-        &self,
-        key: &str,
-        values: &Json,
-        schema: &Json,
-        defaults: &Json,
-        parse: Parse<'_>,
-    ) -> Vec<ConfigError> {
+    fn check_table(&self, key: &str, values: &Json, schema: &Json, known: &Keys, parse: Parse<'_>) -> Vec<ConfigError> {
         let Some(values) = values.as_object() else {
             return vec![self.error(key, "must be a table")];
         };
-        let known = Keys::of(schema, defaults);
-        let one = |(name, value): (&String, &Json)| match self.no_such_key(key, name, &known, ", so it is ignored") {
+        let one = |(name, value): (&String, &Json)| match self.no_such_key(key, name, known, IGNORED) {
             Ok(()) => self.blame_key(key, name, value, schema, parse),
             Err(error) => Some(error),
         };
@@ -158,9 +160,10 @@ impl Keys {
         Self { are_known: schema["properties"].is_object() || !names.is_empty(), names }
     }
 
-    fn and(mut self, more: &[&str]) -> Self {
-        self.names.extend(more.iter().map(|name| (*name).to_owned()));
-        self
+    fn of_component(component: &ComponentType) -> Self {
+        let mut keys = Self::of(&component.schema(), &component.defaults());
+        keys.names.extend(["enabled", "type"].map(str::to_owned));
+        keys
     }
 
     fn has(&self, name: &str) -> bool {

@@ -15,8 +15,8 @@ pub type Named<T> = Vec<(String, T)>;
 pub struct Component {
     /// Its name in the configuration; several sinks can be of one type.
     pub name: String,
-    /// Its type, if there is such a type.
-    pub component_type: Option<ComponentType>,
+    /// Its type.
+    pub component_type: ComponentType,
     /// Whether it runs.
     pub state: State,
     values: Map<String, Json>,
@@ -34,8 +34,8 @@ pub struct State {
 impl Component {
     /// Its keys with their values: the defaults, and over them what was configured.
     pub fn values(&self) -> Map<String, Json> {
-        let mut values = match self.component_type.map(|component| component.defaults()) {
-            Some(Json::Object(defaults)) => defaults,
+        let mut values = match self.component_type.defaults() {
+            Json::Object(defaults) => defaults,
             _ => Map::new(),
         };
         values.extend(self.values.clone());
@@ -53,11 +53,10 @@ impl Component {
 
     /// Reads `values` as the configuration of this component's type: by way of typetag, or the plugin.
     pub(super) fn parse<T: Configuration>(&self, values: Map<String, Json>) -> serde_json::Result<T> {
-        if let Some(config) = self.component_type.and_then(|component| T::from_plugin(component.from, &values)) {
+        if let Some(config) = T::from_plugin(self.component_type.from, &values) {
             return config;
         }
-        let type_name = self.component_type.map_or(self.name.as_str(), |component| component.name);
-        let mut tagged = Map::from_iter([("type".to_owned(), Json::from(type_name))]);
+        let mut tagged = Map::from_iter([("type".to_owned(), Json::from(self.component_type.name))]);
         tagged.extend(values);
         serde_json::from_value(tagged.into())
     }
@@ -85,7 +84,7 @@ impl Settings {
     /// Every component of a kind: all that is linked in, and what the configuration adds under other names.
     ///
     /// # Errors
-    /// When a table is no table, `type` no text, or `enabled` neither true nor false.
+    /// When a table is no table, `type` no text or none of the types that there are, or `enabled` neither true nor false.
     pub fn components(&self, kind: Kind) -> Result<Vec<Component>, ConfigError> {
         let types = self.registry.of(kind);
         let configured = match self.value(kind.table()) {
@@ -126,19 +125,19 @@ impl Settings {
             None => None,
             Some(value) => Some(as_bool(&value).ok_or_else(|| self.error(&enabled_key, "must be true or false"))?),
         };
-        let component_type = types.iter().find(|component| component.name == type_name).copied();
-        let by_default = component_type.is_some_and(|component| component.on_by_default);
+        let Some(component_type) = types.iter().find(|component| component.name == type_name).copied() else {
+            // Also where it is off: whoever turned it off meant one that there is.
+            let type_key = format!("{key}.type");
+            let key = if self.value(&type_key).is_some() { type_key } else { key };
+            return Err(self.error(&key, unknown(kind, &type_name, types)));
+        };
+        let by_default = component_type.on_by_default;
         let origin = |key: &str| self.origin(key).unwrap_or_else(|| "configured".into());
         let state = match (enabled, table) {
             (Some(on), _) => State { on, why: origin(&enabled_key) },
             (None, Some(_)) if !by_default => State { on: true, why: origin(&key) },
             (None, _) => State { on: by_default, why: "by default".into() },
         };
-        if state.on && component_type.is_none() {
-            let type_key = format!("{key}.type");
-            let key = if self.value(&type_key).is_some() { type_key } else { key };
-            return Err(self.error(&key, unknown(kind, &type_name, types)));
-        }
         Ok(Component { name: name.to_owned(), component_type, state, values })
     }
 
@@ -165,7 +164,7 @@ impl Settings {
             .map(|component| match component.parse::<T>(component.values.clone()) {
                 Ok(config) => Ok((component.name, config)),
                 Err(error) => {
-                    let schema = component.component_type.map(|known| known.schema()).unwrap_or_default();
+                    let schema = component.component_type.schema();
                     let key = Component::key(kind, &component.name);
                     let parse = |values| component.parse::<T>(values).map(drop);
                     Err(self.blame(&key, &component.values, &schema, &error.to_string(), &parse))
@@ -205,7 +204,7 @@ impl Settings {
     }
 }
 
-pub(super) fn unknown(kind: Kind, name: &str, types: &[ComponentType]) -> String {
+fn unknown(kind: Kind, name: &str, types: &[ComponentType]) -> String {
     let names: Vec<&str> = types.iter().map(|component| component.name).collect();
     suggestion(&format!("there is no {} of type {name}", kind.noun()), name, &names)
 }

@@ -74,8 +74,12 @@ impl ConfigFile {
             Ok(_) => match super::toml::parse(&text) {
                 Ok(values) => (self.values, self.text) = (Some(values), text),
                 Err(error) => {
-                    let message = error.message().replace('\n', ", ");
-                    let (line, column) = line_and_column(&text, &error.span().unwrap_or(0..0));
+                    let span = error.span().unwrap_or(0..0);
+                    let message = match starts_bare_value(&text, &span) {
+                        true => "this is no value; if it is a text, put it in quotes".to_owned(),
+                        false => error.message().replace('\n', ", "),
+                    };
+                    let (line, column) = line_and_column(&text, &span);
                     self.problem = Some(format!("{}:{line}:{column}: {message}", self.name));
                 }
             },
@@ -123,6 +127,17 @@ fn key_span(table: &DeTable<'_>, key: &str) -> Option<Range<usize>> {
         _ => None,
     };
     deeper.or_else(|| Some(key.span()))
+}
+
+/// Whether a position is at or in a value that should have been in quotes, as in `name = train`.
+fn starts_bare_value(text: &str, span: &Range<usize>) -> bool {
+    let Some(before) = text.get(..span.start) else { return false };
+    let line = &before[before.rfind('\n').map_or(0, |newline| newline + 1)..];
+    let is_part = |c: char| !c.is_whitespace() && !"=[]{},\"'".contains(c);
+    let before_value = line.trim_end_matches(is_part);
+    let first = text[span.start - (line.len() - before_value.len())..].chars().next();
+    let is_value = before_value.contains('=') && before_value.trim_end().ends_with(['=', '[', ',']);
+    is_value && first.is_some_and(is_part) && !before_value.trim_start().starts_with('#')
 }
 
 fn line_and_column(text: &str, span: &Range<usize>) -> (usize, usize) {

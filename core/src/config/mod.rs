@@ -35,6 +35,8 @@ pub struct Settings {
     file: Option<ConfigFile>,
     /// What [`set_assignment`](Self::set_assignment) set, in which no key may be unknown.
     assigned: Figment,
+    /// What variables set that are named after a key.
+    variables: Figment,
 }
 
 /// More parts than any key has. Tables that are nested without bound would overflow the stack.
@@ -105,6 +107,7 @@ impl Settings {
             } else if let Some(key) = name.strip_prefix("TRACKER_").filter(|key| key.contains("__")) {
                 let key = self.key_of_variable(key);
                 check_depth(&name, &key)?;
+                self.variables = self.variables.merge(layer(&name, key.split('.'), literal(&value)));
                 self = self.set(&name, &key, literal(&value));
             }
         }

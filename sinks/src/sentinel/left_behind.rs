@@ -19,6 +19,8 @@ use super::store::Store;
 use super::upload::Upload;
 
 const ATTEMPTS: u32 = 4;
+/// 0000-01-01, in seconds of Unix time.
+const YEAR_0: i64 = -62_167_219_200;
 
 /// How to reach the service and the store.
 #[derive(Debug, Clone)]
@@ -102,10 +104,17 @@ fn without_user(url: &Url) -> String {
     url.to_string()
 }
 
-/// A moment as the service takes it, in whole seconds.
+/// A moment as the service takes it, in whole seconds. The times of files can be anything; the years of RFC 3339 go from
+/// 0 to 9999, and what is beyond counts as the first or the last of them.
 pub(crate) fn rfc3339(time: SystemTime) -> String {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_second(since.as_secs() as i64).map(|time| time.to_string()).unwrap_or_default()
+    let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    let second = match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => seconds(since),
+        // Rounded down, as after it.
+        Err(before) => -seconds(before.duration() + Duration::from_nanos(999_999_999)),
+    };
+    let time = Timestamp::from_second(second.clamp(YEAR_0, Timestamp::MAX.as_second()));
+    time.unwrap_or(Timestamp::UNIX_EPOCH).to_string()
 }
 
 /// Sends what earlier runs of this user left behind, beside the run that goes on.
@@ -123,4 +132,29 @@ pub(crate) fn send_in_background(spool: Spool, connect: Connect) {
     };
     // Without a thread they wait for another run.
     let _ = std::thread::Builder::new().name("left-behind".into()).spawn(work);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_moment_is_a_time_of_rfc_3339() {
+        let after = |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let before = |time: Duration| SystemTime::UNIX_EPOCH - time;
+        for (time, expected) in [
+            (after(0), "1970-01-01T00:00:00Z"),
+            (after(1_700_000_000) + Duration::from_millis(999), "2023-11-14T22:13:20Z"),
+            (after(253_402_207_200), "9999-12-30T22:00:00Z"),
+            (after(253_402_300_800), "9999-12-30T22:00:00Z"),
+            (after(i64::MAX as u64), "9999-12-30T22:00:00Z"),
+            (before(Duration::from_secs(1)), "1969-12-31T23:59:59Z"),
+            (before(Duration::from_millis(500)), "1969-12-31T23:59:59Z"),
+            (before(Duration::from_secs(62_167_219_200)), "0000-01-01T00:00:00Z"),
+            (before(Duration::from_secs(62_167_219_201)), "0000-01-01T00:00:00Z"),
+            (before(Duration::from_secs(1 << 62)), "0000-01-01T00:00:00Z"),
+        ] {
+            assert_eq!(rfc3339(time), expected, "{time:?}");
+        }
+    }
 }

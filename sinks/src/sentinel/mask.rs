@@ -1,5 +1,7 @@
 //! Takes what looks like a secret out of a command line.
 
+use super::token_forms;
+
 /// In the name of an option, a variable or a header, without what joins its words: the value is a secret.
 const PARTS: [&str; 17] = [
     "password",
@@ -30,27 +32,58 @@ const USERS: [&str; 5] = ["-u", "-U", "--user", "--proxy-user", "--userpwd"];
 const SCHEMES: [&str; 5] = ["bearer", "basic", "digest", "negotiate", "token"];
 /// In a word, they tell that there are words in it.
 const BRACKETS_AND_QUOTES: [char; 6] = ['{', '[', '(', '"', '\'', '`'];
+/// Parameters of an address that are secret, beside those whose names say so: signatures, and keys of interfaces.
+const PARAMETERS: [&str; 3] = ["key", "sig", "signature"];
+/// Programs, by the beginning of their names, that take a password with an option of one letter; the last value says whether
+/// it may also be the next word.
+const PROGRAMS: [(&str, &str, bool); 4] =
+    [("mysql", "-p", false), ("mariadb", "-p", false), ("sshpass", "-p", true), ("redis-cli", "-a", true)];
+/// What follows is a name that somebody gave, and no program.
+const NAMES: [&str; 8] = ["-u", "--user", "-g", "--group", "--name", "--hostname", "--network", "--namespace"];
+/// Between commands of a shell.
+const BETWEEN_COMMANDS: [char; 4] = [';', '|', '&', '\n'];
 const MASK: &str = "***";
 /// A shell in a shell in a shell, and no deeper.
 const DEPTH: u32 = 6;
 
 /// The words of a command, with the values of options, variables and headers such as `--password X`, `token=…` and
-/// `-H "Authorization: …"`, and the credentials in URLs masked; also in a word that is a command line itself.
+/// `-H "Authorization: …"`, the credentials in URLs, and tokens of a well-known form masked; also in a word that is a
+/// command line itself.
 pub(crate) fn command(words: &[String]) -> Vec<String> {
-    masked(words, DEPTH)
+    let has_access_key = words.iter().any(|word| token_forms::has_access_key(word));
+    let anywhere = |word: String| {
+        let word = token_forms::mask(&parameters(&word));
+        if has_access_key { token_forms::mask_secret_of_access_key(&word) } else { word }
+    };
+    masked(words, DEPTH).into_iter().map(anywhere).collect()
 }
 
 fn masked(words: &[String], depth: u32) -> Vec<String> {
-    let (mut is_value, mut is_user) = (false, false);
+    let (mut is_value, mut is_user, mut is_name) = (false, false, false);
+    let mut program = None;
     let mask = |word: &String| {
+        let is_named = std::mem::replace(&mut is_name, NAMES.contains(&word.as_str()));
         let is_users = std::mem::replace(&mut is_user, USERS.contains(&word.as_str()));
         if std::mem::take(&mut is_value) {
             // A scheme comes before its value, and an option that seems to be one can be the name of the next.
             is_value = SCHEMES.contains(&word.to_lowercase().as_str()) || (word.starts_with('-') && is_secret(word));
             return MASK.to_owned();
         }
-        let (masked, is_name) = masked_word(word, depth);
-        is_value = is_name;
+        if let Some((option, takes_next)) = program
+            && let Some(password) = word.strip_prefix(option)
+        {
+            if password.is_empty() && takes_next {
+                (is_value, program) = (true, None);
+            } else if !password.is_empty() && !is_ports(password) {
+                program = None;
+                return format!("{option}{MASK}");
+            }
+        }
+        if !is_named {
+            program = password_option(word).or(program);
+        }
+        let (masked, names_next) = masked_word(word, depth);
+        is_value |= names_next;
         if is_users { without_password(&masked) } else { masked }
     };
     words.iter().map(mask).collect()
@@ -86,12 +119,21 @@ fn masked_word(word: &str, depth: u32) -> (String, bool) {
 /// A word that is a command line, or data: `sh -c "curl -H 'Authorization: …'"`, `{"password":"…"}`.
 fn text(line: &str, depth: u32) -> String {
     let spans = shell_words(line);
-    let words: Vec<String> = spans.iter().map(|(start, end)| unquoted(&line[*start..*end]).to_owned()).collect();
     let (mut out, mut at) = (String::new(), 0);
-    for ((word, masked), (start, end)) in words.iter().zip(masked(&words, depth)).zip(&spans) {
-        out.push_str(&line[at..*start]);
-        out.push_str(if *word == masked { &line[*start..*end] } else { &masked });
-        at = *end;
+    for spans in spans.chunk_by(|(_, end), (start, _)| !line[*end..*start].contains(BETWEEN_COMMANDS)) {
+        let words: Vec<String> = spans.iter().map(|(start, end)| unquoted(&line[*start..*end]).to_owned()).collect();
+        let mut is_option_masked = false;
+        for ((word, masked), (start, end)) in words.iter().zip(masked(&words, depth)).zip(spans) {
+            if is_option_masked && line[at..*start] == *"," {
+                // A shell does not part words there.
+                at = *end;
+                continue;
+            }
+            is_option_masked = line[*start..].starts_with('-') && masked.ends_with(MASK);
+            out.push_str(&line[at..*start]);
+            out.push_str(if *word == masked { &line[*start..*end] } else { &masked });
+            at = *end;
+        }
     }
     out + &line[at..]
 }
@@ -156,12 +198,24 @@ fn is_user_in_one(name: &str) -> bool {
     user.is_some_and(|user| is_name(user) && !user.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
+/// How this program takes a password, if it is one of those.
+fn password_option(word: &str) -> Option<(&'static str, bool)> {
+    let name = word.rsplit('/').next().filter(|name| is_name(name))?;
+    let (_, option, takes_next) = PROGRAMS.iter().find(|(program, ..)| name.starts_with(program))?;
+    Some((option, *takes_next))
+}
+
+/// `8080:80`, which containers have.
+fn is_ports(text: &str) -> bool {
+    text.contains(':') && text.bytes().all(|byte| byte.is_ascii_digit() || b":.".contains(&byte))
+}
+
 fn is_url(word: &str) -> bool {
     let is_scheme = |scheme: &str| scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
     word.split_once("://").is_some_and(|(scheme, _)| is_scheme(scheme))
 }
 
-/// `https://user:password@host/?token=x` without the credentials.
+/// `https://user:password@host/` without the credentials.
 fn url(word: &str) -> String {
     let Some((scheme, rest)) = word.split_once("://") else { return word.to_owned() };
     let (address, query) = rest.split_once('?').map_or((rest, None), |(address, query)| (address, Some(query)));
@@ -174,14 +228,31 @@ fn url(word: &str) -> String {
         Some((_, host)) => format!("{MASK}@{host}{}", &address[end..]),
         None => address.to_owned(),
     };
-    let parameter = |parameter: &str| match parameter.split_once('=') {
-        Some((name, _)) if is_secret(name) || name.eq_ignore_ascii_case("x-amz-signature") || name == "sig" => {
-            format!("{name}={MASK}")
-        }
-        _ => parameter.to_owned(),
-    };
-    let query = query.map(|query| format!("?{}", query.split('&').map(parameter).collect::<Vec<_>>().join("&")));
-    format!("{scheme}://{address}{}", query.unwrap_or_default())
+    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+    format!("{scheme}://{address}{query}")
+}
+
+/// The secrets of `?token=x&key=y`, which need not stand in a whole address.
+fn parameters(text: &str) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(before) = rest.find(['?', '&', '#']) {
+        let (start, behind) = rest.split_at(before + 1);
+        out.push_str(start);
+        rest = behind;
+        let name = &behind[..behind.find(|c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c)).unwrap_or(0)];
+        let Some(value) = behind[name.len()..].strip_prefix('=').filter(|_| is_secret_parameter(name)) else {
+            continue;
+        };
+        let end = value.find(|c: char| c.is_whitespace() || "&#\"'`;<>|".contains(c)).unwrap_or(value.len());
+        out.extend([name, "=", MASK]);
+        rest = &value[end..];
+    }
+    out + rest
+}
+
+fn is_secret_parameter(name: &str) -> bool {
+    let last = name.rsplit('-').next().unwrap_or_default().to_lowercase();
+    is_secret(name) || PARAMETERS.contains(&name.to_lowercase().as_str()) || last == "signature"
 }
 
 #[cfg(test)]
@@ -240,6 +311,11 @@ mod tests {
                 "llm¦--max-tokens¦100¦--tokenizer¦bpe¦--token-file¦/t¦--tokenizer-name=b",
                 "llm¦--max-tokens¦100¦--tokenizer¦bpe¦--token-file¦/t¦--tokenizer-name=b",
             ),
+            ("sh¦-c¦run -a,b --token=x,y,z -v (--pass=x) 1", "sh¦-c¦run -a,b --token=*** -v (--pass=***) 1"),
+            ("sshpass¦-p¦x¦ssh¦-p¦22¦h", "sshpass¦-p¦***¦ssh¦-p¦22¦h"),
+            ("sshpass¦-px¦ssh¦-p22¦h", "sshpass¦-p***¦ssh¦-p22¦h"),
+            ("redis-cli¦-h¦c¦-a¦x¦get¦k", "redis-cli¦-h¦c¦-a¦***¦get¦k"),
+            ("sh¦-c¦mysqldump -px db | ssh -p22 h", "sh¦-c¦mysqldump -p*** db | ssh -p22 h"),
             ("rsync¦host:/path¦--bypass¦1¦--compass=2", "rsync¦host:/path¦--bypass¦1¦--compass=2"),
             ("python¦train.py¦--epochs¦50", "python¦train.py¦--epochs¦50"),
         ] {

@@ -17,6 +17,7 @@ mod spool;
 mod state;
 mod store;
 mod tls;
+mod token_forms;
 mod upload;
 mod worker;
 
@@ -140,6 +141,11 @@ impl SentinelConfig {
         Ok(Some(token))
     }
 
+    /// Whether anything says what the token is. A file is not read for that: it can be a pipe.
+    pub fn names_token(&self) -> bool {
+        token_variable().is_some() || self.token_file.is_some()
+    }
+
     fn address(&self) -> anyhow::Result<Url> {
         http::address("api_url", &self.api_url, self.allow_http).map_err(anyhow::Error::msg)
     }
@@ -162,15 +168,19 @@ impl SentinelConfig {
     /// one that it is called with is locked. To look changes nothing on the disk.
     ///
     /// # Errors
-    /// When the spool cannot be used, or when `each` fails.
+    /// When the spool cannot be used, when `directory` names one that is not there, or when `each` fails.
     pub fn left_behind(
         &self,
         directory: Option<&Path>,
         only_look: bool,
         mut each: impl FnMut(anyhow::Result<LeftBehind>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let directory = directory.map_or_else(|| self.spool_directory(), Path::to_owned);
-        let Some(spool) = Spool::open(&directory).context(UNUSABLE)? else { return Ok(()) };
+        let path = directory.map_or_else(|| self.spool_directory(), Path::to_owned);
+        let Some(spool) = Spool::open(&path).context(UNUSABLE)? else {
+            // The usual one is made by the first run.
+            anyhow::ensure!(directory.is_none(), "there is no folder {}", path.display());
+            return Ok(());
+        };
         let access = if only_look { Access::Look } else { Access::Work };
         for run in spool.left_behind(access).context(UNUSABLE)? {
             match run.and_then(LeftBehind::open).transpose() {
