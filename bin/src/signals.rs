@@ -72,15 +72,17 @@ impl Signals {
 }
 
 impl Signals {
+    /// The next one that has arrived already.
+    pub(crate) fn next_if_any(&self) -> Option<Arrived> {
+        let ready = poll(&mut [PollFd::new(self, PollFlags::IN)], Some(&Timespec::default()));
+        // It is ready, so this does not wait.
+        ready.is_ok_and(|ready| ready > 0).then(|| self.next().ok())?
+    }
+
     /// From now on the next request to stop ends the program at once, as said: what the run still waits for is not
     /// worth more than the user's patience. Requests that have arrived already were heard.
     pub(crate) fn end_at_the_next(self, ending: Ending) {
-        while poll(&mut [PollFd::new(&self, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
-            // It is ready, so this does not wait.
-            if self.next().is_err() {
-                return;
-            }
-        }
+        while self.next_if_any().is_some() {}
         let mut stops = vec![Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
         stops.retain(|stop| !Inherited::ignores(*stop));
         let listen = move || {
