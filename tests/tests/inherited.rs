@@ -19,7 +19,7 @@ fn after(words: &str, program: &Command) -> String {
 /// The soft one is by what the tracker tells its own children. With four descriptors the command takes its place.
 #[test]
 fn the_limit_of_resident_memory_is_the_command_s() {
-    let show = ["bash", "-c", "ulimit -Sm; ulimit -Hm; grep resident /proc/self/limits"];
+    let show = ["bash", "-c", "ulimit -Sm; ulimit -Hm; cat /proc/self/limits"];
     for limit in ["true", "ulimit -Sm 1000", "ulimit -m 5000000", "ulimit -m 0", "ulimit -Hm 40000000"] {
         for descriptors in ["true", "ulimit -n 4"] {
             let words = format!("{limit}; {descriptors}");
@@ -36,7 +36,8 @@ fn a_command_adopts_orphans_when_who_started_the_tracker_has_said_so() {
         for (options, limit) in [(&[][..], 64), (&["--no-subreaper"], 64), (&[], 4)] {
             let mut bare = command(JOB);
             let mut wrapped = command(tracker());
-            for command in [bare.arg("is-subreaper"), wrapped.arg("-q").args(options).args(["--", JOB, "is-subreaper"])] {
+            for command in [bare.arg("is-subreaper"), wrapped.arg("-q").args(options).args(["--", JOB, "is-subreaper"])]
+            {
                 before_exec(command, move || {
                     let limit = rustix::process::Rlimit { current: Some(limit), maximum: Some(limit) };
                     rustix::process::setrlimit(rustix::process::Resource::Nofile, limit)?;
