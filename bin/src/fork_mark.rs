@@ -28,7 +28,7 @@ impl ForkMark {
 
     /// Takes it off the calling process. Async-signal-safe.
     pub(crate) fn take_off(&self) {
-        let _ = setrlimit(Resource::Rss, self.inherited.clone());
+        let _ = setrlimit(Resource::Rss, self.inherited);
     }
 }
 

@@ -113,13 +113,15 @@ fn is_by(command: Pid, arrived: Arrived) -> bool {
 /// has arrived here by the time of its answer is the group's as well. Real-time signals are queued one by one.
 fn went_to_group(arrived: Arrived, witness: &mut Witness) -> bool {
     let Some(group_had) = witness.group_had(arrived.number) else { return arrived.is_of_terminal() };
-    while group_had && arrived.number < FIRST_REAL_TIME {
-        let_group_signals_arrive();
-        if !take_pending(arrived.number) {
-            break;
+    if group_had && arrived.number < FIRST_REAL_TIME {
+        let has_come_again = || {
+            let_group_signals_arrive();
+            take_pending(arrived.number)
+        };
+        while has_come_again() {
+            // What the witness has got meanwhile is that one.
+            witness.group_had(arrived.number);
         }
-        // What it has got meanwhile is that one.
-        witness.group_had(arrived.number);
     }
     group_had
 }
