@@ -4,11 +4,11 @@
 use nix::libc;
 use resource_tracker_core::Ledger;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, getpgid, getppid};
+use rustix::process::{Pid, getpgid, getpid, getppid};
 
 use super::children::Children;
 use super::guardian::Guardian;
-use super::witness::{Witness, let_group_signals_arrive, take_pending};
+use super::witness::{Witness, let_group_signals_arrive};
 use super::{stop, wait};
 use crate::ending::Ending;
 use crate::signals::{Arrived, Signals};
@@ -28,11 +28,12 @@ pub(super) fn until_exit(
 ) -> Ending {
     loop {
         wait_for_a_signal(signals, witness, guardian);
-        let ended = match signals.next() {
-            Ok(arrived) if is_of_tracker(arrived, witness, guardian) => None,
-            Ok(arrived) => {
+        let ended = match next(signals, witness) {
+            Ok((arrived, _)) if is_of_tracker(arrived, witness, guardian) => None,
+            Ok((arrived, group_had)) => {
                 if !arrived.is_of_child() {
-                    pass_on(command, arrived, parent, witness);
+                    let group_had = group_had.unwrap_or_else(|| witness.group_had(arrived.number));
+                    pass_on(command, arrived, parent, group_had);
                 }
                 // One that a process sent can stand for one of a child: while it is pending there is no second one.
                 let is_chld = arrived.number == libc::SIGCHLD;
@@ -52,8 +53,8 @@ pub(super) fn until_exit(
         if let Some(ending) = ended {
             // What it sent to its parent before it ended, but for its end.
             while let Some(arrived) = signals.next_if_any() {
-                if is_by(command, arrived) && !arrived.is_of_child() {
-                    pass_on(command, arrived, parent, witness);
+                if is_by(command, arrived) && !arrived.is_of_child() && !getpid().is_init() {
+                    pass_on(command, arrived, parent, witness.group_had(arrived.number));
                 }
             }
             return ending;
@@ -89,12 +90,14 @@ fn wait_for_a_signal(signals: &Signals, witness: &mut Witness, guardian: &mut Gu
 
 /// A signal that went to the whole group has reached the command already, unless that has left the group. One that the
 /// command itself sent was meant for its parent, which without this process is that of this process.
-fn pass_on(command: Pid, arrived: Arrived, parent: Option<Pid>, witness: &mut Witness) {
+fn pass_on(command: Pid, arrived: Arrived, parent: Option<Pid>, group_had: Option<bool>) {
     let is_in_group = || getpgid(Some(command)) == getpgid(None);
-    let receiver = match (went_to_group(arrived, witness), is_by(command, arrived)) {
+    let receiver = match (group_had.unwrap_or(arrived.is_of_terminal()), is_by(command, arrived)) {
         (true, false) if !is_in_group() => Some(command),
         (true, _) => None,
         (false, false) => Some(command),
+        // In a container `kill 1` means the command, wherever it comes from.
+        (false, true) if getpid().is_init() => Some(command),
         // Not who has adopted this process, whom the command does not mean, nor the first process of all.
         (false, true) => parent.filter(|parent| !parent.is_init() && getppid() == Some(*parent)),
     };
@@ -109,21 +112,25 @@ fn is_by(command: Pid, arrived: Arrived) -> bool {
     arrived.sender == command.as_raw_nonzero().get()
 }
 
-/// Whether the whole group got this signal. Of several that were sent to it in a moment the witness may have got but one: what
-/// has arrived here by the time of its answer is the group's as well. Real-time signals are queued one by one.
-fn went_to_group(arrived: Arrived, witness: &mut Witness) -> bool {
-    let Some(group_had) = witness.group_had(arrived.number) else { return arrived.is_of_terminal() };
-    if group_had && arrived.number < FIRST_REAL_TIME {
-        let has_come_again = || {
-            let_group_signals_arrive();
-            take_pending(arrived.number)
-        };
-        while has_come_again() {
-            // What the witness has got meanwhile is that one.
-            witness.group_had(arrived.number);
+/// The next signal, and what the witness says of it where it was asked before.
+///
+/// It is asked while the signal is still pending here: of several that are sent to the group in a moment both may have got but
+/// one. What comes to this process alone after it was taken is another one.
+fn next(signals: &Signals, witness: &mut Witness) -> nix::Result<(Arrived, Option<Option<bool>>)> {
+    // These can be of a child or a companion, of which the witness knows nothing; real-time signals are queued one by one.
+    let is_merged = |number: &i32| *number < FIRST_REAL_TIME && ![libc::SIGCHLD, libc::SIGCONT].contains(number);
+    let Some(number) = signals.pending().filter(is_merged) else { return Ok((signals.next()?, None)) };
+    let mut group_had = witness.group_had(number);
+    let_group_signals_arrive();
+    let Some(arrived) = signals.take(number) else { return Ok((signals.next()?, None)) };
+    while witness.group_had(number) == Some(true) {
+        let_group_signals_arrive();
+        // A later one of the group's, which is done with, or one that has come before this one was taken.
+        if signals.take(number).is_none() {
+            group_had = Some(true);
         }
     }
-    group_had
+    Ok((arrived, Some(group_had)))
 }
 
 /// Reaps every child that has ended. The command itself is the one that is answered for.

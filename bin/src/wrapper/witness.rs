@@ -140,7 +140,7 @@ pub(super) fn let_group_signals_arrive() {
 }
 
 /// Whether the signal was pending here. It is no longer.
-pub(super) fn take_pending(signal: i32) -> bool {
+fn take_pending(signal: i32) -> bool {
     // SAFETY: the set is valid, for which zeros are a value, and both outlive the call, which does not wait.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
