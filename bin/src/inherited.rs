@@ -1,5 +1,5 @@
 //! What the program was started with and the command must get unchanged: arguments, descriptors, signal dispositions,
-//! the signal mask and the parent-death signal.
+//! the signal mask, the parent-death signal, the limit that marks children, whether it adopts orphans, and how it is scheduled.
 
 use std::ffi::{CStr, OsString, c_char, c_int};
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
@@ -10,6 +10,8 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{FdFlags, fcntl_getfd};
 
+use crate::fork_mark::ForkMark;
+
 /// Signal handling as it was found. The tracker itself needs SIGCHLD not to be ignored, and SIGPIPE to be.
 pub(crate) struct Inherited {
     command_line: CommandLine,
@@ -18,6 +20,11 @@ pub(crate) struct Inherited {
     mask: SigSet,
     /// The signal that this process gets when its parent ends; 0 for none.
     death_signal: c_int,
+    /// Whether it adopts orphans, which is kept over `exec` and not handed on by `fork`.
+    adopts: c_int,
+    /// How it is scheduled, where that is not handed on by `fork`.
+    scheduling: Option<libc::sched_attr>,
+    mark: Option<ForkMark>,
     child: Option<SigAction>,
     pipe: Option<SigAction>,
 }
@@ -80,15 +87,21 @@ impl Inherited {
     pub(crate) fn take(command_line: CommandLine) -> Self {
         let descriptors = further_descriptors();
         keep_standard_descriptors();
-        let mut death_signal = 0;
-        // SAFETY: it writes one number, which outlives the call.
-        unsafe { libc::prctl(libc::PR_GET_PDEATHSIG, &mut death_signal) };
+        let (mut death_signal, mut adopts) = (0, 0);
+        // SAFETY: each writes one number, which outlives the call.
+        unsafe {
+            libc::prctl(libc::PR_GET_PDEATHSIG, &mut death_signal);
+            libc::prctl(libc::PR_GET_CHILD_SUBREAPER, &mut adopts);
+        }
         let mask = SigSet::thread_get_mask().unwrap_or_else(|_| SigSet::empty());
         Self {
             command_line,
             descriptors,
             mask,
             death_signal,
+            adopts,
+            scheduling: scheduling_that_a_fork_resets(),
+            mark: ForkMark::set(),
             child: replace(Signal::SIGCHLD, SigHandler::SigDfl),
             pipe: replace(Signal::SIGPIPE, SigHandler::SigIgn),
         }
@@ -97,6 +110,11 @@ impl Inherited {
     /// Where `ps` finds what it shows of this program.
     pub(crate) fn command_line(&self) -> CommandLine {
         self.command_line
+    }
+
+    /// The mark that all bear that this program forks, except for the command.
+    pub(crate) fn fork_mark(&self) -> Option<u64> {
+        self.mark.as_ref().map(ForkMark::value)
     }
 
     /// Whether a signal is ignored because whoever started the program wished it (`nohup`, `&` in a script).
@@ -137,12 +155,32 @@ impl Inherited {
         }
     }
 
-    /// Puts everything back, in the child that becomes the command. Async-signal-safe: plain system calls.
+    /// Puts everything back, in the process that becomes the command. Async-signal-safe: plain system calls.
     pub(crate) fn restore(&self) -> nix::Result<()> {
         restore(Signal::SIGCHLD, self.child);
         restore(Signal::SIGPIPE, self.pipe);
+        if let Some(mark) = &self.mark {
+            mark.take_off();
+        }
+        // SAFETY: system calls on a number and on a value that outlives the call.
+        unsafe {
+            libc::prctl(libc::PR_SET_CHILD_SUBREAPER, self.adopts);
+            // What was allowed to who set it may not be to this process, which then runs as after any fork.
+            if let Some(scheduling) = &self.scheduling {
+                libc::syscall(libc::SYS_sched_setattr, 0, scheduling, 0);
+            }
+        }
         self.mask.thread_set_mask()
     }
+}
+
+fn scheduling_that_a_fork_resets() -> Option<libc::sched_attr> {
+    // SAFETY: all fields are numbers, for which zero is a value; the kernel writes so many bytes at most.
+    let (asked, found) = unsafe {
+        let mut found: libc::sched_attr = std::mem::zeroed();
+        (libc::syscall(libc::SYS_sched_getattr, 0, &mut found, size_of::<libc::sched_attr>(), 0), found)
+    };
+    (asked == 0 && found.sched_flags & libc::SCHED_FLAG_RESET_ON_FORK as u64 != 0).then_some(found)
 }
 
 fn replace(signal: Signal, handler: SigHandler) -> Option<SigAction> {

@@ -13,6 +13,7 @@ mod cli;
 mod commands;
 mod ending;
 mod family;
+mod fork_mark;
 mod heap;
 mod inherited;
 mod logger;

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use nix::libc;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -72,15 +73,42 @@ impl Signals {
 }
 
 impl Signals {
+    /// The lowest number of those that have arrived.
+    pub(crate) fn pending(&self) -> Option<i32> {
+        // SAFETY: zeros are a value of the set, which the call writes to.
+        unsafe {
+            let mut pending: libc::sigset_t = std::mem::zeroed();
+            libc::sigpending(&mut pending);
+            (1..=libc::SIGRTMAX()).find(|number| libc::sigismember(&pending, *number) == 1)
+        }
+    }
+
+    /// The next one of this number that has arrived already.
+    pub(crate) fn take(&self, number: i32) -> Option<Arrived> {
+        // SAFETY: zeros are values of the types; all outlive the call, which does not wait. The sender is where it is read.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let at_once: libc::timespec = std::mem::zeroed();
+            libc::sigaddset(&mut set, number);
+            let taken = libc::sigtimedwait(&set, &mut info, &at_once) == number;
+            let has_sender = [libc::SI_USER, libc::SI_QUEUE, libc::SI_TKILL].contains(&info.si_code);
+            let sender = if has_sender { info.si_pid() } else { 0 };
+            taken.then_some(Arrived { number, code: info.si_code, sender })
+        }
+    }
+
+    /// The next one that has arrived already.
+    pub(crate) fn next_if_any(&self) -> Option<Arrived> {
+        let ready = poll(&mut [PollFd::new(self, PollFlags::IN)], Some(&Timespec::default()));
+        // It is ready, so this does not wait.
+        ready.is_ok_and(|ready| ready > 0).then(|| self.next().ok())?
+    }
+
     /// From now on the next request to stop ends the program at once, as said: what the run still waits for is not
     /// worth more than the user's patience. Requests that have arrived already were heard.
     pub(crate) fn end_at_the_next(self, ending: Ending) {
-        while poll(&mut [PollFd::new(&self, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
-            // It is ready, so this does not wait.
-            if self.next().is_err() {
-                return;
-            }
-        }
+        while self.next_if_any().is_some() {}
         let mut stops = vec![Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
         stops.retain(|stop| !Inherited::ignores(*stop));
         let listen = move || {

@@ -13,6 +13,9 @@ pub struct Tracked {
     pub spawned: bool,
     /// Whether orphans of it become children of this program's main thread, and nothing else does.
     pub adopts_orphans: bool,
+    /// The soft `RLIMIT_RSS` that children of this program have which it forked itself, and nobody of the tree, if the program
+    /// has set such a mark.
+    pub fork_mark: Option<u64>,
     /// What the tracker itself has waited for, as of the moment before this tick's reading.
     pub reaped: Reaped,
     /// The cgroup that was made for the tree alone, if one was.

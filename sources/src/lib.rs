@@ -7,6 +7,7 @@ mod cloud;
 mod cpu;
 mod disk;
 mod energy;
+pub mod fork_mark;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gpu;

@@ -202,6 +202,7 @@ mod tests {
             pid: shell.id() as i32,
             spawned: false,
             adopts_orphans: false,
+            fork_mark: None,
             reaped: Reaped::default(),
             cgroup: None,
             members: Default::default(),

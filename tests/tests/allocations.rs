@@ -43,6 +43,7 @@ fn a_warm_tick_allocates_nothing() {
         pid: job.id() as i32,
         spawned: false,
         adopts_orphans: false,
+        fork_mark: None,
         reaped: Reaped::default(),
         cgroup: None,
         members: Default::default(),

@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use resource_tracker_tests::bare::{
     GUARDIAN, WITNESS, another_companion, bare_and_wrapped, companion, pid, same_end, start, state, stopped,
 };
-use resource_tracker_tests::{command, has, is_root, text, tracker, wait_until};
+use resource_tracker_tests::{command, has, is_root, shared_library, text, tracker, wait_until};
 
 const JOB: &str = env!("CARGO_BIN_EXE_job");
 
@@ -135,4 +135,12 @@ fn the_first_process_of_another_namespace_is_the_command() {
     shell.args(["-s", "KILL", "100", "unshare", "--pid"]).arg(tracker()).args(["-q", "--", "sh", "-c"]);
     let output = shell.arg("sh -c 'echo child'; exit 6").output().unwrap();
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(6), "child\n"), "{}", text(&output.stderr));
+    // A plugin in isolation would be there before.
+    let mut isolated = command("timeout");
+    isolated.args(["-s", "KILL", "100", "unshare", "--pid"]).arg(tracker()).args(["-q", "--enable=fake", "--plugin"]);
+    isolated.arg(shared_library("fake-plugin")).args(["--set=plugins.isolate=true", "--", "echo", "runs"]);
+    let output = isolated.output().unwrap();
+    let message = text(&output.stderr);
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{message}");
+    assert!(message.contains("unshare --pid --fork") && message.lines().count() == 1, "{message}");
 }

@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use resource_tracker_tests::bare::{
     bare_and_wrapped, before_exec, heard, is_pending, kill_all, pid, runs, same_end, shell, start, state, stopped,
 };
-use resource_tracker_tests::{command, has, number, samples, shared_library, text, tracker, wait_until};
+use resource_tracker_tests::{command, has, samples, text, tracker, wait_until};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -382,26 +382,6 @@ fn few_descriptors_are_enough() {
         let script = format!("ulimit -n {limit}; exec {} -q -- {JOB} is-subreaper", tracker().display());
         let output = command("sh").args(["-c", &script]).output().unwrap();
         assert_eq!(text(&output.stdout), "false\n", "{limit} descriptors");
-    }
-}
-
-#[test]
-fn children_of_a_plugin_are_its_own() {
-    for kind in ["", "forks"] {
-        let mut tracker = command(tracker());
-        tracker.env("FAKE_PLUGIN", kind).arg("--plugin").arg(shared_library("fake-plugin"));
-        tracker.args(["-i", "0.1", "--output=/dev/stdout", "--enable=fake", "--set=sources.fake.behaviour=forks"]);
-        // Orphans, which the tracker is to reap meanwhile.
-        let orphans = "for i in 1 2 3 4 5 6 7 8; do (sleep 0.1 &); sleep 0.1; done; \
-            for i in $(seq 200); do count=$(ps -o stat= --ppid $PPID | grep -c Z); test $count = 0 && break; done; echo $count";
-        let output = tracker.args(["--", "sh", "-c", &format!("{orphans} >&2; exit 3")]).output().unwrap();
-        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(3), "0\n"), "{kind}");
-        let codes: Vec<f64> = samples(&output.stdout)
-            .iter()
-            .filter(|sample| sample.get("fake").is_some())
-            .map(|sample| number(sample, "/fake/tick"))
-            .collect();
-        assert!(codes.len() >= 3 && codes.iter().all(|code| *code == 9.0), "{kind}: {codes:?}");
     }
 }
 

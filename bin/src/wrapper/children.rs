@@ -1,11 +1,13 @@
 //! Which children are the command and its orphans: only those are reaped.
 //!
 //! What a plugin or a GPU library forks is waited for by whoever forked it. Orphans come to the thread that the process
-//! began with, which started the command as well; a child of another thread is not seen by it.
+//! began with, which started the command as well. So do children of a thread that has ended: they bear the mark that all
+//! have which this program forked.
 
 use std::collections::HashSet;
 
 use nix::libc;
+use resource_tracker_sources::fork_mark;
 
 use super::wait::{self, Ended};
 
@@ -13,36 +15,55 @@ use super::wait::{self, Ended};
 pub(super) struct Children {
     /// Those that were there before the command.
     others: HashSet<i32>,
+    mark: Option<u64>,
 }
 
 impl Children {
     /// Takes note of those that there are, before the command is started.
-    pub(super) fn before_the_command() -> Self {
+    pub(super) fn before_the_command(mark: Option<u64>) -> Self {
         // Without that file there is no telling them apart.
-        Self { others: of_first_thread().unwrap_or_default().into_iter().collect() }
+        let others = of_first_thread().unwrap_or_default();
+        Self { others: others.into_iter().filter(|pid| !is_marked(*pid, mark)).collect(), mark }
     }
 
-    /// Reaps the command's processes that have ended.
-    pub(super) fn ended(&mut self) -> Vec<Ended> {
+    /// Reaps the command and its processes that have ended.
+    pub(super) fn ended(&mut self, command: i32) -> Vec<Ended> {
         let mut ended = Vec::new();
+        loop {
+            let first = match wait::first_ended() {
+                Ok(Some(pid)) => Some(pid).filter(|pid| self.is_of(command, *pid)),
+                Err(nix::Error::EINVAL) => None,
+                Ok(None) | Err(_) => return ended,
+            };
+            // Behind one that is left to somebody else there can be more.
+            let Some(one) = first.and_then(wait::one_if_ended) else { break };
+            ended.push(one);
+        }
         // The kernel can leave some out of the list while others end: until nobody is found.
-        while !self.others.is_empty() {
-            let all: HashSet<i32> = of_first_thread().unwrap_or_default().into_iter().collect();
+        loop {
+            let all = of_first_thread().unwrap_or_else(|| HashSet::from([command]));
             // The number of one that was waited for can be given to a process of the command.
             self.others.retain(|pid| all.contains(pid) || wait::is_child(*pid));
             let count = ended.len();
-            ended.extend(all.into_iter().filter(|pid| !self.others.contains(pid)).filter_map(wait::one_if_ended));
+            let of_command = all.into_iter().filter(|pid| wait::has_ended(*pid) && self.is_of(command, *pid));
+            ended.extend(of_command.filter_map(wait::one_if_ended));
             if ended.len() == count {
                 return ended;
             }
         }
-        ended.extend(std::iter::from_fn(wait::any));
-        ended
+    }
+
+    fn is_of(&self, command: i32, pid: i32) -> bool {
+        pid == command || !self.others.contains(&pid) && !is_marked(pid, self.mark)
     }
 }
 
+fn is_marked(pid: i32, mark: Option<u64>) -> bool {
+    mark.is_some_and(|mark| fork_mark::is_on(pid, mark))
+}
+
 /// Also those that have ended and were not waited for.
-fn of_first_thread() -> Option<Vec<i32>> {
+fn of_first_thread() -> Option<HashSet<i32>> {
     // SAFETY: it returns a number.
     let pid = unsafe { libc::getpid() };
     let text = std::fs::read_to_string(format!("/proc/self/task/{pid}/children")).ok()?;

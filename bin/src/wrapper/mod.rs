@@ -45,8 +45,8 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
             return Ending::Exited(spawn::replace_tracker(command, inherited, &error.into()));
         }
     };
+    let parent = rustix::process::getppid();
     let mut adopts = rustix::process::getpid().is_init();
-    let was_subreaper = rustix::process::child_subreaper().is_ok_and(|subreaper| subreaper.is_some());
     if options.subreaper {
         match rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
             Ok(()) => adopts = true,
@@ -56,23 +56,19 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
         }
     }
     if adopts {
-        tracker.set_adopts_orphans();
+        tracker.set_adopts_orphans(inherited.fork_mark());
     }
     let mut cgroup = options.cgroup.as_deref().map(OwnCgroup::make).unwrap_or_default();
-    let mut children = Children::before_the_command();
+    let mut children = Children::before_the_command(inherited.fork_mark());
     let mut witness = Witness::start(inherited.command_line());
     let child = loop {
         match spawn::spawn(command, inherited, &mut cgroup, &witness) {
             Spawned::Child(child) => break child,
             Spawned::NoRoom(_) if witness.give_up() => (),
             Spawned::NoRoom(error) => {
-                // What an exec would leave behind: directories, processes that nobody waits for, and orphans for the
-                // command to reap.
+                // What an exec would leave behind: directories, and processes that nobody waits for.
                 drop(cgroup);
                 drop(tracker);
-                if options.subreaper && !was_subreaper {
-                    let _ = rustix::process::set_child_subreaper(None);
-                }
                 return Ending::Exited(spawn::replace_tracker(command, inherited, &error));
             }
             Spawned::Failed(code) => return Ending::Exited(code),
@@ -92,7 +88,7 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
         log::warn!("no thread to sample with ({error}); the command runs unrecorded");
     }
     cgroup.sweep();
-    let ending = supervise::until_exit(child, &mut witness, &mut guardian, &signals, &mut children, &ledger);
+    let ending = supervise::until_exit(child, parent, &mut witness, &mut guardian, &signals, &mut children, &ledger);
     witness.dismiss();
     if let Ok(running) = &running {
         take_last_sample(running);

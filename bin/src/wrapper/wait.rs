@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::libc;
 use resource_tracker_core::Usage;
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
 use crate::ending::Ending;
 
@@ -18,9 +18,21 @@ pub(super) struct Ended {
     pub(super) usage: Usage,
 }
 
-/// Reaps any child of this thread that has ended, adopted orphans among them. `None` when there is none.
-pub(super) fn any() -> Option<Ended> {
-    wait(-1, libc::WNOHANG | libc::__WNOTHREAD)
+/// Which child of this thread is the first one that has ended, adopted orphans among them, and was not reaped.
+///
+/// # Errors
+/// When there is no child, or before kernel 4.7, no telling.
+pub(super) fn first_ended() -> nix::Result<Option<i32>> {
+    let options = libc::WEXITED | libc::WNOWAIT | libc::WNOHANG | libc::__WNOTHREAD;
+    // SAFETY: zeros are a value of the type, into which the call writes, and which outlives it.
+    let (asked, found) = unsafe {
+        let mut found: libc::siginfo_t = std::mem::zeroed();
+        let asked = libc::waitid(libc::P_ALL, 0, &mut found, options);
+        // The call has filled in what a SIGCHLD tells, or left zeros.
+        (asked, found.si_pid())
+    };
+    nix::errno::Errno::result(asked)?;
+    Ok((found != 0).then_some(found))
 }
 
 /// Reaps this child of this thread, if it has ended.
@@ -30,8 +42,17 @@ pub(super) fn one_if_ended(pid: i32) -> Option<Ended> {
 
 /// Whether it is a child of this process that nobody has waited for.
 pub(super) fn is_child(pid: i32) -> bool {
+    look(pid).is_ok()
+}
+
+/// Whether it is such a child, and has ended.
+pub(super) fn has_ended(pid: i32) -> bool {
+    matches!(look(pid), Ok(Some(_)))
+}
+
+fn look(pid: i32) -> rustix::io::Result<Option<WaitIdStatus>> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-    Pid::from_raw(pid).is_some_and(|pid| waitid(WaitId::Pid(pid), options).is_ok())
+    waitid(WaitId::Pid(Pid::from_raw(pid).ok_or(rustix::io::Errno::CHILD)?), options)
 }
 
 /// Waits until this child has ended, and leaves it to be reaped. `false` when it cannot be waited for.
@@ -94,7 +115,7 @@ mod tests {
         let run = |script: &str| {
             let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
             assert!(until_ended(Pid::from_child(&child)));
-            assert!(is_child(child.id() as i32));
+            assert!(is_child(child.id() as i32) && has_ended(child.id() as i32));
             let ended = one(Pid::from_child(&child)).unwrap();
             assert!(!is_child(child.id() as i32), "it was reaped");
             assert!(child.wait().is_err() && !until_ended(Pid::from_child(&child)), "it was reaped");

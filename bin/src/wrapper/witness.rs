@@ -132,8 +132,15 @@ fn next_child_is_init() -> bool {
     namespace("pid").is_some_and(|own| namespace("pid_for_children") != Some(own))
 }
 
+/// Waits until no signal is on its way through a group, having reached some of it and not all: meanwhile the kernel holds a
+/// lock for reading that this call takes for writing, before it finds that there is no such process.
+pub(super) fn let_group_signals_arrive() {
+    // SAFETY: a system call on numbers.
+    unsafe { libc::setpgid(i32::MAX, 1) };
+}
+
 /// Whether the signal was pending here. It is no longer.
-pub(super) fn take_pending(signal: i32) -> bool {
+fn take_pending(signal: i32) -> bool {
     // SAFETY: the set is valid, for which zeros are a value, and both outlive the call, which does not wait.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();

@@ -266,6 +266,7 @@ unsafe extern "C" fn collect(state: *mut c_void, tick: *const TickTable, reply: 
                     pid: tick.root_pid,
                     spawned,
                     adopts_orphans: false,
+                    fork_mark: None,
                     reaped: Reaped::default(),
                     cgroup: None,
                     members,

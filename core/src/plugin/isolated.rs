@@ -279,7 +279,15 @@ impl Worker {
                 let tracked = tracked.map(|(pid, spawned, pids)| {
                     members.set(pids.into_iter());
                     let members = Arc::clone(members);
-                    Tracked { pid, spawned, adopts_orphans: false, reaped: Reaped::default(), cgroup: None, members }
+                    Tracked {
+                        pid,
+                        spawned,
+                        adopts_orphans: false,
+                        fork_mark: None,
+                        reaped: Reaped::default(),
+                        cgroup: None,
+                        members,
+                    }
                 });
                 out.clear();
                 source.collect(&Tick { number, at: Instant::now(), elapsed, interval, last, tracked }, out)?;

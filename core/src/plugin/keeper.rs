@@ -52,6 +52,11 @@ impl Keeper {
     pub(super) fn start(answer: impl FnMut(&[u8]) -> Vec<u8> + Clone) -> anyhow::Result<Self> {
         let threads = std::fs::read_dir("/proc/self/task").map(Iterator::count);
         ensure!(threads.is_ok_and(|count| count == 1), "isolation has to begin before the process has threads");
+        ensure!(
+            !next_child_is_init(),
+            "in isolation it would be the first process of another pid namespace, which the command is to be: start the \
+             tracker with `unshare --pid --fork`, or set plugins.isolate = false"
+        );
         let (line, far) = Line::pair().context("cannot make a pair of sockets")?;
         let tracker = std::process::id();
         // SAFETY: without a stack and flags it is a fork, of a process with one thread, so that no lock is held in the
@@ -98,6 +103,11 @@ impl Drop for Keeper {
             libc::waitpid(self.pid, std::ptr::null_mut(), libc::__WCLONE);
         }
     }
+}
+
+fn next_child_is_init() -> bool {
+    let namespace = |name: &str| std::fs::read_link(format!("/proc/self/ns/{name}")).ok();
+    namespace("pid").is_some_and(|own| namespace("pid_for_children") != Some(own))
 }
 
 const GONE: &str = "its process is gone";

@@ -127,8 +127,15 @@ fn plugin() -> &'static Plugin {
 fn tick(number: u64) -> Tick {
     let members: Arc<Members> = Arc::default();
     members.set([7, 8].into_iter());
-    let tracked =
-        Tracked { pid: 7, spawned: true, adopts_orphans: false, reaped: Reaped::default(), cgroup: None, members };
+    let tracked = Tracked {
+        pid: 7,
+        spawned: true,
+        adopts_orphans: false,
+        fork_mark: None,
+        reaped: Reaped::default(),
+        cgroup: None,
+        members,
+    };
     let (elapsed, interval) = (Duration::from_secs(number), Duration::from_millis(500));
     Tick { number, at: Instant::now(), elapsed, interval, last: false, tracked: Some(tracked) }
 }

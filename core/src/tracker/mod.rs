@@ -37,6 +37,7 @@ pub struct Tracker {
     members: Arc<Members>,
     cgroup: Option<Arc<JobCgroup>>,
     adopts_orphans: bool,
+    fork_mark: Option<u64>,
 }
 
 type WhenClosed = Arc<dyn Fn() + Send + Sync>;
@@ -55,6 +56,7 @@ impl Tracker {
             members: Arc::default(),
             cgroup: None,
             adopts_orphans: false,
+            fork_mark: None,
         }
     }
 
@@ -105,9 +107,9 @@ impl Tracker {
 
     /// Orphans of the command become children of this program's main thread (`PR_SET_CHILD_SUBREAPER`, or process 1), so
     /// that thread's new children belong to the run. To be said of one tracker in a program at most: without it, only
-    /// descendants of the command are counted.
-    pub fn set_adopts_orphans(&mut self) {
-        self.adopts_orphans = true;
+    /// descendants of the command are counted. Children that bear the `fork_mark` are this program's own.
+    pub fn set_adopts_orphans(&mut self, fork_mark: Option<u64>) {
+        (self.adopts_orphans, self.fork_mark) = (true, fork_mark);
     }
 
     /// Who belongs to the tree that is tracked, as of each tick.
@@ -154,6 +156,7 @@ impl Tracker {
             ledger: self.ledger,
             cgroup: self.cgroup,
             adopts_orphans: self.adopts_orphans,
+            fork_mark: self.fork_mark,
             members: self.members,
             previous: Instant::now(),
             number: 0,
@@ -202,6 +205,7 @@ struct Sampler {
     ledger: Ledger,
     cgroup: Option<Arc<JobCgroup>>,
     adopts_orphans: bool,
+    fork_mark: Option<u64>,
     members: Arc<Members>,
     previous: Instant,
     number: u64,
@@ -240,8 +244,9 @@ impl Sampler {
         let spawned = !self.run.command.is_empty();
         let tracked = self.run.pid.map(|pid| {
             let cgroup = self.cgroup.as_ref().map(Arc::clone);
-            let (adopts_orphans, members) = (self.adopts_orphans, Arc::clone(&self.members));
-            Tracked { pid, spawned, adopts_orphans, reaped: self.ledger.reaped(), cgroup, members }
+            let (adopts_orphans, fork_mark) = (self.adopts_orphans, self.fork_mark);
+            let (reaped, members) = (self.ledger.reaped(), Arc::clone(&self.members));
+            Tracked { pid, spawned, adopts_orphans, fork_mark, reaped, cgroup, members }
         });
         Tick { number: self.number, at, elapsed: Duration::ZERO, interval: self.run.interval, last, tracked }
     }

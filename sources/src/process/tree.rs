@@ -13,6 +13,7 @@ use super::member::{Identity, Member};
 use super::newcomers::Newcomers;
 use super::stat::Stat;
 use super::status::{Budget, Status, Switches};
+use crate::fork_mark;
 use crate::scan::{number, words};
 
 pub(super) struct Tree {
@@ -167,6 +168,9 @@ impl Tree {
             stat.parent == own_pid && stat.exit_signal != 0 && stat.start_time >= root.1 && stat.pid != tree_pid
         };
         let candidates = unknown.iter().filter(|stat| tracked.adopts_orphans && may_be_adopted(stat));
+        // Marks are asked for by process id.
+        let mark = tracked.fork_mark.filter(|_| *has_clock);
+        let candidates = candidates.filter(|stat| mark.is_none_or(|mark| !fork_mark::is_on(stat.pid, mark)));
         let orphans = adopted(files, own_pid, candidates.map(|stat| stat.pid).collect());
         let belongs = |stat: &Stat, by_pid: &HashMap<i32, Identity>| {
             let is_adopted = orphans.contains(&stat.pid);

@@ -14,6 +14,7 @@ fn tick(number: u64, pid: Option<i32>) -> Tick {
         pid,
         spawned: false,
         adopts_orphans: false,
+        fork_mark: None,
         reaped: Reaped::default(),
         cgroup: None,
         members: Members::default().into(),

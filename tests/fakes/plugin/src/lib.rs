@@ -130,6 +130,31 @@ fn child() -> i32 {
     }
 }
 
+/// A child that works for 0.2 s of CPU time and ends with exit code 9, of a thread that has ended meanwhile.
+fn child_of_an_ended_thread() -> i32 {
+    let fork = || {
+        // SAFETY: the child makes nothing but system calls.
+        match unsafe { libc::fork() } {
+            0 => {
+                let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+                while time.tv_sec == 0 && time.tv_nsec < 200_000_000 {
+                    // SAFETY: the time is valid to write to.
+                    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+                }
+                // SAFETY: it ends the process.
+                unsafe { libc::_exit(9) }
+            }
+            pid => pid,
+        }
+    };
+    let child = std::thread::spawn(fork).join().unwrap_or(-1);
+    let stat = || std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+    while stat().contains(") R") || stat().contains(") S") {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    child
+}
+
 /// Waits for a child, a good while after it has ended, and says how it did.
 fn waited(child: i32) -> Result<i32, std::io::Error> {
     std::thread::sleep(std::time::Duration::from_millis(60));
@@ -209,14 +234,14 @@ unsafe extern "C" fn collect(state: *mut c_void, tick: *const TickTable, reply: 
         "error" if begins => return fail(reply, "the device does not answer"),
         "silent-error" if begins => return -77,
         // Those of this thread, and in the second reading the one of the thread that loaded it.
-        "forks" => {
-            let code = match CHILD_OF_START.load(Ordering::Relaxed) {
-                0 => waited(child()),
-                pid if state.ticks == 2 => waited(pid),
-                _ => waited(child()),
+        "forks" | "thread-forks" => {
+            let child = match CHILD_OF_START.load(Ordering::Relaxed) {
+                _ if state.behaviour == "thread-forks" => child_of_an_ended_thread(),
+                pid if pid != 0 && state.ticks == 2 => pid,
+                _ => child(),
             };
-            match code {
-                Ok(code) => drop(put(format!("{{\"fake\":{{\"tick\":{code}}}}}").as_bytes())),
+            match waited(child) {
+                Ok(code) => drop(put(format!("{{\"fake\":{{\"tick\":{code},\"pids\":{child}}}}}").as_bytes())),
                 Err(error) => return fail(reply, &error.to_string()),
             }
         }

@@ -1,0 +1,113 @@
+//! Signals in quick succession, and those that a command sends to its parent.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use resource_tracker_tests::bare::{bare_and_wrapped, heard, pid, shell, start};
+use resource_tracker_tests::{command, text};
+
+const JOB: &str = env!("CARGO_BIN_EXE_job");
+
+fn send(to: i32, signal: i32) {
+    // SAFETY: a system call on numbers; the process was not waited for.
+    assert_eq!(unsafe { libc::kill(to, signal) }, 0);
+}
+
+/// Two of one number can become one on their way to anybody. What nobody hears bare is a third one.
+#[test]
+fn two_signals_to_the_group_in_a_moment_are_never_three() {
+    for gap in [10, 30, 60, 200].map(Duration::from_micros) {
+        let [_, mut wrapped] = bare_and_wrapped(&[JOB, "hear"]);
+        let (mut child, _, mut lines) = start(wrapped.process_group(0));
+        let mark = libc::SIGRTMIN();
+        for pair in 0..80 {
+            killpg(pid(&child), Signal::SIGUSR1).unwrap();
+            let first = Instant::now();
+            while first.elapsed() < gap {}
+            killpg(pid(&child), Signal::SIGUSR1).unwrap();
+            // Of what has arrived at the tracker the lowest number is passed on first.
+            send(pid(&child).as_raw(), mark);
+            let heard = lines.by_ref().map(Result::unwrap).take_while(|line| *line != mark.to_string()).count();
+            assert!((1..=2).contains(&heard), "{gap:?}, pair {pair}: {heard}");
+        }
+        send(pid(&child).as_raw(), libc::SIGRTMAX());
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+/// Those are queued one by one.
+#[test]
+fn real_time_signals_to_the_group_are_all_heard_once() {
+    let [_, mut wrapped] = bare_and_wrapped(&[JOB, "hear"]);
+    let (mut child, _, lines) = start(wrapped.process_group(0));
+    let (group, signal) = (-pid(&child).as_raw(), libc::SIGRTMIN() + 3);
+    for _ in 0..500 {
+        send(group, signal);
+    }
+    // Later than all of these, by its number.
+    send(pid(&child).as_raw(), libc::SIGRTMAX());
+    let heard: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(heard.iter().filter(|line| **line == signal.to_string()).count(), 500);
+    assert_eq!(heard.len(), 501);
+}
+
+/// Each is sent when the one before it was heard.
+#[test]
+fn many_signals_to_the_group_are_each_heard_once() {
+    for command in &mut bare_and_wrapped(&[JOB, "hear"]) {
+        let heard = heard(command, &[Signal::SIGUSR1; 150], |group, signal| killpg(group, signal).unwrap());
+        assert_eq!(heard.len(), 151, "{command:?}");
+    }
+}
+
+fn words(command: &Command) -> Vec<OsString> {
+    [command.get_program()].into_iter().chain(command.get_args()).map(OsStr::to_owned).collect()
+}
+
+/// A shell that tells by which signal it was reached, and else the end of what it started.
+fn parent_of(words: Vec<OsString>) -> Command {
+    let mut parent = command("sh");
+    let script = "trap 'echo TERM' TERM; trap 'echo USR1' USR1; trap 'echo URG' URG; \"$@\"; echo $?";
+    parent.args(["-c", script, "sh"]).args(words);
+    parent
+}
+
+#[test]
+fn a_signal_of_the_command_to_its_parent_goes_to_who_started_the_tracker() {
+    for signal in ["TERM", "USR1", "URG", "40"] {
+        let script = format!("kill -{signal} $PPID; exit 7");
+        let [bare, wrapped] = shell(&script).each_ref().map(|command| {
+            let output = parent_of(words(command)).output().unwrap();
+            (output.status.code(), output.status.signal(), text(&output.stdout))
+        });
+        assert_eq!(wrapped, bare, "{signal}");
+    }
+}
+
+/// The shell that has started the tracker has ended, so that the tracker's parent is somebody who adopts orphans.
+#[test]
+fn a_signal_of_the_command_to_its_parent_reaches_nobody_who_has_adopted_the_tracker() {
+    let job = "trap 'kill -USR1 $PPID; echo sent' HUP; trap 'echo USR1' USR1; trap 'echo USR2; exit' USR2; echo ready; \
+               while :; do sleep 0.02; done";
+    let mut parent = command("sh");
+    parent.args(["-c", "\"$@\" & echo $!; read line", "sh"]).args(words(&shell(job)[1]));
+    let (mut parent, first, mut lines) = start(parent.stdin(Stdio::piped()));
+    let mut said = || lines.next().unwrap().unwrap();
+    let mut both = [first, said()];
+    both.sort();
+    let tracker = Pid::from_raw(both[0].parse().unwrap());
+    assert_eq!(both[1], "ready");
+    drop(parent.stdin.take());
+    parent.wait().unwrap();
+    kill(tracker, Signal::SIGHUP).unwrap();
+    assert_eq!(said(), "sent");
+    // What the tracker got before is passed on before, if it is.
+    kill(tracker, Signal::SIGUSR2).unwrap();
+    assert_eq!(said(), "USR2");
+}
