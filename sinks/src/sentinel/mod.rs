@@ -8,7 +8,6 @@ pub mod fuzzing;
 mod http;
 mod left_behind;
 mod mask;
-mod ours;
 mod room;
 mod run_directory;
 mod s3;
