@@ -351,6 +351,7 @@ impl Sentinel {
             connect,
             reached: false,
             stopped: false,
+            unsaved: None,
             ending: None,
         };
         let thread = std::thread::Builder::new().name("sentinel".into());

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,6 +21,10 @@ const FILE: Demand = Demand::PRIVATE_FILE;
 const STATE: &str = "run.json";
 const LOCK: &str = "lock";
 const TEMPORARY: &str = ".tmp";
+/// What `run.json` can become longer by when the disk is full: host, cloud, the service's answer and the end are in it then.
+const RESERVED: usize = 3 << 10;
+/// What a disk sets aside at a time.
+pub(super) const BLOCK: usize = 4 << 10;
 /// The command line is in it, and can have megabytes.
 const LARGEST_STATE: u64 = 16 << 20;
 /// A batch has 8 MiB of rows at most, on the disk and in memory each.
@@ -175,9 +180,20 @@ impl RunDirectory {
         renamed
     }
 
-    /// Writes down what is known of the run.
+    /// Writes down what is known of the run. On a disk that is full it goes where it was the last time, which has room for
+    /// more than there was to write then.
     pub(crate) fn save(&self, state: &[u8]) -> io::Result<()> {
-        self.write(STATE, |file| file.write_all(state))
+        let padded = |room: usize| [state, &vec![b' '; room - state.len()]].concat();
+        let room = (state.len() + RESERVED).next_multiple_of(BLOCK);
+        self.write(STATE, |file| file.write_all(&padded(room))).or_else(|full| {
+            let file = File::from(FILE.open(&self.directory, STATE, OFlags::WRONLY)?);
+            let room = file.metadata()?.len() as usize;
+            if state.len() > room {
+                return Err(full);
+            }
+            file.write_all_at(&padded(room), 0)?;
+            file.sync_data()
+        })
     }
 
     /// What was written down; `None` when there is nothing.
@@ -198,7 +214,8 @@ impl RunDirectory {
 
     fn read_up_to(&self, name: &str, limit: u64) -> io::Result<Option<Vec<u8>>> {
         let Some(file) = self.open_file(name)? else { return Ok(None) };
-        let mut bytes = Vec::new();
+        // What grows takes up to twice as much.
+        let mut bytes = Vec::with_capacity(file.metadata()?.len().min(limit) as usize + 1);
         file.take(limit + 1).read_to_end(&mut bytes).map_err(|error| named(name, &error))?;
         match bytes.len() as u64 > limit {
             true => Err(named(name, &io::Error::other(format!("it has more than {limit} bytes")))),

@@ -149,6 +149,7 @@ mod tests {
     use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use super::super::run_directory::BLOCK;
     use super::*;
 
     fn mode(path: &Path) -> u32 {
@@ -168,7 +169,7 @@ mod tests {
         first.append("000000.csv")?.write_all(b"x")?;
         let mine = first.path().to_owned();
         assert_eq!((mode(&mine), mode(&mine.join("000000.csv")), mode(&mine.join("run.json"))), (0o700, 0o600, 0o600));
-        assert_eq!(spool.size(), 3);
+        assert_eq!(spool.size(), BLOCK as u64 + 1);
         drop(first);
         {
             let looked = spool.left_behind(Access::Look)?.next().context("none")??;
