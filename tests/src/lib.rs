@@ -5,6 +5,7 @@ pub mod gpu;
 pub mod plugin;
 mod recording;
 pub mod sentinel;
+pub mod spool;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};

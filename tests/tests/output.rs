@@ -1,11 +1,13 @@
 //! How samples are written (specification 7), and what happens to the files.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use resource_tracker_tests::{Recording, command, in_time, number, samples, stop_after, text, track, tracker};
+use serde_json::json;
 
 fn record(path: &Path, flags: &[&str], job: &[&str]) -> std::process::Output {
     let output =
@@ -235,4 +237,109 @@ fn is_on_its_grid(interval: &str, millis: f64) -> bool {
     // the CPUs.
     let excused = 1.0f64.max(expected * 0.01) + waited / millis;
     (-1.0..=excused).contains(&missing) && drift.abs() <= 4.0
+}
+
+#[test]
+fn columns_of_the_job_are_beside_those_of_the_machine() {
+    let output = track(["-i", "50ms", "--csv-columns", "job", "--", env!("CARGO_BIN_EXE_job"), "burn", "1", "400"]);
+    let (text, told) = (text(&output.stderr), text(&output.stdout));
+    let table: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+    assert!(table.iter().all(|row| row.len() == 32), "{text}");
+    let column = |name: &str| {
+        let position = table[0].iter().position(|column| *column == name).unwrap();
+        table[1..].iter().map(|row| row[position]).collect::<Vec<_>>()
+    };
+    assert!(column("process_pid").iter().all(|pid| *pid == column("process_pid")[0] && !pid.is_empty()));
+    let sum = |name: &str| column(name).iter().map(|secs| secs.parse::<f64>().unwrap()).sum::<f64>();
+    let used = sum("process_utime") + sum("process_stime");
+    // Starting it is not in what it tells.
+    let told: f64 = told.split_whitespace().next().unwrap().parse().unwrap();
+    // Each figure of a row has three decimals.
+    let rounding = 0.001 * table.len() as f64;
+    assert!((told - rounding..told + 0.1).contains(&used), "{used} of {told}");
+    assert!(column("memory_used").iter().all(|used| !used.is_empty()));
+}
+
+#[test]
+fn name_format_and_columns_say_the_same_or_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    for (arguments, way_out) in [
+        (vec!["-o".into(), at("x.jsonl"), "--csv-columns".into(), "python".into()], "name it .csv"),
+        (vec!["-o".into(), at("x.json.gz"), "--csv-columns".into(), "python".into()], "name it .csv"),
+        (["-o", &at("x.csv"), "-f", "json", "--csv-columns", "job"].map(String::from).to_vec(), "format = \"csv\""),
+        (["-f", "json", "--csv-columns", "job"].map(String::from).to_vec(), "--format csv"),
+    ] {
+        let output = track(arguments.iter().map(String::as_str).chain(["--", "sh", "-c", "echo started"]));
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count(), output.stdout.len()), (Some(2), 1, 0), "{said}");
+        assert!(said.contains(way_out), "{said}");
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    for (name, flags) in
+        [("x", &["--csv-columns", "python"][..]), ("y.jsonl", &["--csv-columns", "python", "-f", "csv"])]
+    {
+        assert_eq!(text(&track(["-o", &at(name)].iter().chain(flags).chain(&["--", "true"])).stderr), "");
+        assert!(fs::read_to_string(at(name)).unwrap().starts_with("timestamp,processes,"), "{name}");
+    }
+}
+
+#[test]
+fn two_sinks_on_one_stream_are_refused_with_the_way_out() {
+    let run = |flags: &[&str]| track(flags.iter().chain(&["-i", "50ms", "--", "sleep", "0.1"]));
+    let output = run(&["--enable", "csv"]);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    for word in ["sinks.stdout-json", "standard error", "--disable csv", "--format csv"] {
+        assert!(said.contains(word), "{said}");
+    }
+    for flags in [
+        &["--enable", "csv"][..],
+        &["--enable", "csv", "--set", "sinks.stdout-json.stream=stdout", "--set", "sinks.csv.stream=stdout"],
+    ] {
+        let said = text(&run(flags).stderr);
+        let (_, advised) = said.split_once("--set ").unwrap();
+        let advised = advised.split(',').next().unwrap();
+        let output = run(&[flags, &["--set", advised]].concat());
+        let parted = [text(&output.stdout), text(&output.stderr)]
+            .map(|text| text.lines().next().unwrap_or_default()[..5].to_owned());
+        assert!(
+            output.status.success() && parted.contains(&"times".into()) && parted.contains(&"{\"tim".into()),
+            "{said}{output:?}"
+        );
+    }
+    let alone = run(&["--enable", "csv", "--disable", "stdout-json"]);
+    assert!(text(&alone.stderr).starts_with("timestamp,"));
+    let apart = run(&["--enable", "csv", "--set", "sinks.stdout-json.stream=stdout"]);
+    assert!(text(&apart.stderr).starts_with("timestamp,") && samples(&apart.stdout).len() >= 2);
+    let without_command = command(tracker()).args(["--enable", "csv"]).output().unwrap();
+    assert!(text(&without_command.stderr).contains("standard output"), "{}", text(&without_command.stderr));
+}
+
+#[test]
+fn labels_and_tags_are_in_the_first_sample() {
+    let flags = ["--set", "tracker.detect=false", "-i", "50ms"];
+    let labels = ["-n", "nightly", "--team", "ml", "--tag", "cell=7", "--tag", "who=me"];
+    let output = track(flags.iter().chain(&labels).chain(&["--", "sleep", "0.2"]));
+    let samples = samples(&output.stderr);
+    let run = json!({ "labels": { "job_name": "nightly", "team": "ml" }, "tags": { "cell": "7", "who": "me" } });
+    assert_eq!(samples[0]["run"], run);
+    assert!(samples.len() > 1 && samples[1..].iter().all(|sample| sample.get("run").is_none()));
+    let output = track(flags.iter().chain(&["--", "true"]));
+    assert!(!text(&output.stderr).contains("\"run\""));
+}
+
+#[test]
+fn numbers_have_six_decimals_at_most() {
+    let output = stop_after(5, command(tracker()).args(["-i", "37ms", "--enable", "energy"]));
+    let text = text(&output.stdout);
+    let numbers = text.split([',', ':', '[', ']', '{', '}', '\n']).filter(|word| word.parse::<f64>().is_ok());
+    let mut count = 0;
+    for number in numbers {
+        let (digits, exponent) = number.split_once('e').unwrap_or((number, "0"));
+        let decimals = digits.split_once('.').map_or(0, |(_, decimals)| decimals.len()) as i32;
+        assert!(decimals - exponent.parse::<i32>().unwrap() <= 6 || digits.ends_with(".0"), "{number}");
+        count += 1;
+    }
+    assert!(count > 100);
 }

@@ -182,10 +182,10 @@ fn a_file_that_is_no_plain_file_is_left_and_keeps_nothing_waiting() {
     let folder = folder();
     let file = folder.path().join(FILE);
     assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
-    assert_left(folder.path(), "it is no regular file");
+    assert_left(folder.path(), "not a regular file");
     fs::remove_file(&file).unwrap();
     fs::create_dir(&file).unwrap();
-    assert_left(folder.path(), "it is no regular file");
+    assert_left(folder.path(), "not a regular file");
     fs::remove_dir(&file).unwrap();
     let elsewhere = folder.path().join("elsewhere.toml");
     fs::write(&elsewhere, "[job]\nname = 'from-the-file'\n").unwrap();

@@ -6,10 +6,11 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use resource_tracker_core::trust::{Demand, Owner};
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, PROC_SUPER_MAGIC, RenameFlags, Stat, fcntl_setfl, fstatfs, linkat,
     openat, readlinkat, renameat_with, statat, unlinkat,
@@ -81,12 +82,9 @@ impl Destination {
     }
 }
 
-/// Whoever owns a link can make it lead elsewhere at any time. (Who owns the root folder can do anything; in a user
-/// namespace that is not always user 0.)
+/// Whoever owns a link can make it lead elsewhere at any time.
 fn check_link(path: &Path, link: &Path, status: &Stat) -> anyhow::Result<()> {
-    let own = rustix::process::geteuid().as_raw();
-    let machine = std::fs::metadata("/").map_or(0, |root| root.uid());
-    if [own, 0, machine].contains(&status.st_uid) {
+    if Owner::UserOrMachine.may_be(status.st_uid) {
         return Ok(());
     }
     bail!(
@@ -151,10 +149,7 @@ impl Location {
 
     /// Opens another name in the folder to look at it, if it is a regular file of the user's.
     pub(super) fn look_at(&self, name: &OsStr) -> Option<File> {
-        let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = File::from(openat(&self.folder, name, how, Mode::empty()).ok()?);
-        let metadata = file.metadata().ok()?;
-        (metadata.is_file() && metadata.uid() == rustix::process::geteuid().as_raw()).then_some(file)
+        Demand::OWN_FILE.open(&self.folder, name, OFlags::RDONLY).ok().map(File::from)
     }
 
     /// The name of the file.
@@ -167,13 +162,7 @@ impl Location {
         let folder = openat(&self.folder, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let entries = folder.and_then(Dir::new).into_iter().flatten().flatten();
         let names = entries.map(|entry| OsString::from_vec(entry.file_name().to_bytes().to_vec()));
-        let own = rustix::process::geteuid().as_raw();
-        let is_own_file = |name: &OsString| {
-            let status = statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW);
-            status.is_ok_and(|status| {
-                status.st_uid == own && FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
-            })
-        };
+        let is_own_file = |name: &OsString| Demand::OWN_FILE.inspect(&self.folder, name).is_ok();
         names.filter(|name| is_wanted(name) && is_own_file(name)).collect()
     }
 

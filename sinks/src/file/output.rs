@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use resource_tracker_core::trust::Owner;
 use rustix::fs::{OFlags, fcntl_setfl};
 
 use super::IfExists;
@@ -209,7 +210,7 @@ impl Output {
             }
             return Ok((file, metadata));
         }
-        if ![old.uid(), rustix::process::geteuid().as_raw()].contains(&metadata.uid()) {
+        if old.uid() != metadata.uid() && !Owner::User.may_be(metadata.uid()) {
             bail!("{path} was replaced by a file of user {}", metadata.uid());
         }
         self.contents.check(&file, &self.path)?;
@@ -230,7 +231,7 @@ impl Output {
             bail!("{path} is another file by now");
         }
         let owner = self.file.metadata()?.uid();
-        if owner != rustix::process::geteuid().as_raw() {
+        if !Owner::User.may_be(owner) {
             bail!("{path} belongs to user {owner}, who alone can begin a new one");
         }
         let target = set_aside(location)?;

@@ -8,7 +8,6 @@ pub mod fuzzing;
 mod http;
 mod left_behind;
 mod mask;
-mod ours;
 mod room;
 mod run_directory;
 mod s3;
@@ -362,6 +361,7 @@ impl Sentinel {
             connect,
             reached: false,
             stopped: false,
+            unsaved: None,
             ending: None,
         };
         let thread = std::thread::Builder::new().name("sentinel".into());

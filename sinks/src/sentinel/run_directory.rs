@@ -5,19 +5,26 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
-use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, OFlags, flock, fstat, renameat, unlinkat};
+use resource_tracker_core::trust::Demand;
+use rustix::fs::{AtFlags, Dir, FlockOperation, OFlags, flock, fstat, renameat, unlinkat};
 use rustix::io::Errno;
 
-use super::ours;
+const FOLDER: Demand = Demand::PRIVATE_FOLDER;
+const FILE: Demand = Demand::PRIVATE_FILE;
 
 const STATE: &str = "run.json";
 const LOCK: &str = "lock";
 const TEMPORARY: &str = ".tmp";
+/// What `run.json` can become longer by when the disk is full: host, cloud, the service's answer and the end are in it then.
+const RESERVED: usize = 3 << 10;
+/// What a disk sets aside at a time.
+pub(super) const BLOCK: usize = 4 << 10;
 /// The command line is in it, and can have megabytes.
 const LARGEST_STATE: u64 = 16 << 20;
 /// A batch has 8 MiB of rows at most, on the disk and in memory each.
@@ -69,13 +76,13 @@ pub(crate) struct RunDirectory {
 }
 
 fn open_directory(root: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
-    ours::open(root, name, FileType::Directory, OFlags::RDONLY | OFlags::DIRECTORY)
+    FOLDER.open(root, name, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
 /// `None` when it is not there.
 fn or_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
-        Err(error) if ours::is_missing(&error) => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         result => result.map(Some),
     }
 }
@@ -85,7 +92,7 @@ impl RunDirectory {
     pub(super) fn make(root: &Arc<OwnedFd>, name: &str, path: PathBuf) -> io::Result<Option<Self>> {
         let Some(directory) = or_missing(open_directory(root, name))? else { return Ok(None) };
         let how = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
-        let lock = match ours::open(&directory, LOCK, FileType::RegularFile, how) {
+        let lock = match FILE.open(&directory, LOCK, how) {
             Err(error) if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => {
                 return Ok(None);
             }
@@ -101,7 +108,7 @@ impl RunDirectory {
     /// When something that the spool made is not the user's alone. It stays as it is, unread.
     pub(super) fn open(root: &Arc<OwnedFd>, name: &str, path: PathBuf, access: Access) -> anyhow::Result<Option<Self>> {
         let Some(directory) = or_missing(open_directory(root, name))? else { return Ok(None) };
-        let has_state = || or_missing(ours::inspect(&directory, STATE, FileType::RegularFile)).context(STATE);
+        let has_state = || or_missing(FILE.inspect(&directory, STATE)).context(STATE);
         if has_state()?.is_none() {
             if access == Access::Work {
                 remove_remains(root, name, &directory);
@@ -113,9 +120,9 @@ impl RunDirectory {
             // NFS locks only what is open for writing.
             Access::Work => (OFlags::RDWR, FlockOperation::NonBlockingLockExclusive),
         };
-        let lock = match ours::open(&directory, LOCK, FileType::RegularFile, how) {
+        let lock = match FILE.open(&directory, LOCK, how) {
             // Somebody has just sent and removed it.
-            Err(error) if ours::is_missing(&error) && has_state()?.is_none() => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && has_state()?.is_none() => return Ok(None),
             lock => lock.context(LOCK)?,
         };
         let run = Self { path, name: name.to_owned(), root: Arc::clone(root), directory, lock };
@@ -137,12 +144,11 @@ impl RunDirectory {
 
     /// Whether the folder and its lock are still where they are looked for.
     pub(super) fn is_in_place(&self) -> bool {
-        let same = |open: &OwnedFd, parent: &OwnedFd, name: &str, kind| {
-            let (open, there) = (fstat(open).ok(), ours::inspect(parent, name, kind).ok());
+        let same = |demand: Demand, open: &OwnedFd, parent: &OwnedFd, name: &str| {
+            let (open, there) = (fstat(open).ok(), demand.inspect(parent, name).ok());
             open.zip(there).is_some_and(|(a, b)| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
         };
-        same(&self.directory, &self.root, &self.name, FileType::Directory)
-            && same(&self.lock, &self.directory, LOCK, FileType::RegularFile)
+        same(FOLDER, &self.directory, &self.root, &self.name) && same(FILE, &self.lock, &self.directory, LOCK)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -152,7 +158,7 @@ impl RunDirectory {
     /// Opens a file to append to; it is there afterwards.
     pub(crate) fn append(&self, name: &str) -> io::Result<File> {
         let how = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
-        ours::open(&self.directory, name, FileType::RegularFile, how).map(File::from)
+        FILE.open(&self.directory, name, how).map(File::from)
     }
 
     /// Writes a file so that it is there whole or not at all, also after a loss of power.
@@ -160,7 +166,7 @@ impl RunDirectory {
         let temporary = format!("{name}{TEMPORARY}");
         self.remove_file(&temporary);
         let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        let result = ours::open(&self.directory, temporary.as_str(), FileType::RegularFile, how).and_then(|file| {
+        let result = FILE.open(&self.directory, temporary.as_str(), how).and_then(|file| {
             let mut file = File::from(file);
             write(&mut file)?;
             file.flush()?;
@@ -174,9 +180,20 @@ impl RunDirectory {
         renamed
     }
 
-    /// Writes down what is known of the run.
+    /// Writes down what is known of the run. On a disk that is full it goes where it was the last time, which has room for
+    /// more than there was to write then.
     pub(crate) fn save(&self, state: &[u8]) -> io::Result<()> {
-        self.write(STATE, |file| file.write_all(state))
+        let padded = |room: usize| [state, &vec![b' '; room - state.len()]].concat();
+        let room = (state.len() + RESERVED).next_multiple_of(BLOCK);
+        self.write(STATE, |file| file.write_all(&padded(room))).or_else(|full| {
+            let file = File::from(FILE.open(&self.directory, STATE, OFlags::WRONLY)?);
+            let room = file.metadata()?.len() as usize;
+            if state.len() > room {
+                return Err(full);
+            }
+            file.write_all_at(&padded(room), 0)?;
+            file.sync_data()
+        })
     }
 
     /// What was written down; `None` when there is nothing.
@@ -186,7 +203,7 @@ impl RunDirectory {
 
     /// Opens a file of a batch to read; `None` when it is not there.
     pub(crate) fn open_file(&self, name: &str) -> io::Result<Option<File>> {
-        let file = or_missing(ours::open(&self.directory, name, FileType::RegularFile, OFlags::RDONLY));
+        let file = or_missing(FILE.open(&self.directory, name, OFlags::RDONLY));
         Ok(file.map_err(|error| named(name, &error))?.map(File::from))
     }
 
@@ -197,7 +214,8 @@ impl RunDirectory {
 
     fn read_up_to(&self, name: &str, limit: u64) -> io::Result<Option<Vec<u8>>> {
         let Some(file) = self.open_file(name)? else { return Ok(None) };
-        let mut bytes = Vec::new();
+        // What grows takes up to twice as much.
+        let mut bytes = Vec::with_capacity(file.metadata()?.len().min(limit) as usize + 1);
         file.take(limit + 1).read_to_end(&mut bytes).map_err(|error| named(name, &error))?;
         match bytes.len() as u64 > limit {
             true => Err(named(name, &io::Error::other(format!("it has more than {limit} bytes")))),
@@ -207,7 +225,7 @@ impl RunDirectory {
 
     /// Removes a file of the user's that has a name of the spool's, if it is there.
     pub(crate) fn remove_file(&self, name: &str) {
-        if is_given(name) && ours::inspect(&self.directory, name, FileType::RegularFile).is_ok() {
+        if is_given(name) && FILE.inspect(&self.directory, name).is_ok() {
             let _ = unlinkat(&self.directory, name, AtFlags::empty());
         }
     }
@@ -217,7 +235,7 @@ impl RunDirectory {
         let (mut batches, mut problems) = (BTreeSet::new(), Vec::new());
         for name in given(&self.directory)? {
             let Some(number) = batch(&name) else { continue };
-            match ours::inspect(&self.directory, name.as_str(), FileType::RegularFile) {
+            match FILE.inspect(&self.directory, name.as_str()) {
                 Ok(_) => drop(batches.insert(number)),
                 Err(error) => problems.push(named(&name, &error).to_string()),
             }
@@ -228,7 +246,7 @@ impl RunDirectory {
     /// When something was last written.
     pub(crate) fn modified(&self) -> Option<SystemTime> {
         let names = given(&self.directory).ok()?;
-        let status = |name: &String| ours::inspect(&self.directory, name.as_str(), FileType::RegularFile).ok();
+        let status = |name: &String| FILE.inspect(&self.directory, name.as_str()).ok();
         let newest = names.iter().filter_map(status).map(|status| status.st_mtime).max()?;
         SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(newest).ok()?))
     }
@@ -236,7 +254,7 @@ impl RunDirectory {
     /// What the files of a run take, in bytes.
     pub(super) fn size(root: &OwnedFd, name: &str) -> u64 {
         let Ok(directory) = open_directory(root, name) else { return 0 };
-        let size = |name: &String| ours::inspect(&directory, name.as_str(), FileType::RegularFile).ok();
+        let size = |name: &String| FILE.inspect(&directory, name.as_str()).ok();
         let names = given(&directory).unwrap_or_default();
         names.iter().filter_map(size).map(|status| u64::try_from(status.st_size).unwrap_or(0)).sum()
     }
@@ -261,14 +279,12 @@ fn remove_remains(root: &OwnedFd, name: &str, directory: &OwnedFd) {
     if !fstat(directory).is_ok_and(|status| is_old(status.st_mtime)) {
         return;
     }
-    let Ok(lock) = or_missing(ours::open(directory, LOCK, FileType::RegularFile, OFlags::RDWR)) else { return };
+    let Ok(lock) = or_missing(FILE.open(directory, LOCK, OFlags::RDWR)) else { return };
     if lock.as_ref().is_some_and(|lock| flock(lock, FlockOperation::NonBlockingLockExclusive).is_err()) {
         return;
     }
     let begun = format!("{STATE}{TEMPORARY}");
-    let is_ours = |name: &String| {
-        (*name == LOCK || *name == begun) && ours::inspect(directory, name.as_str(), FileType::RegularFile).is_ok()
-    };
+    let is_ours = |name: &String| (*name == LOCK || *name == begun) && FILE.inspect(directory, name.as_str()).is_ok();
     if let Ok(names) = names(directory)
         && names.iter().all(is_ours)
     {

@@ -1,20 +1,20 @@
 //! Where rows wait until the service has them: one folder for a user, and in it one for each run. Everything is done
 //! beside the folder that is open, so nobody can put another one in its place.
 
-use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context, anyhow};
-use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, mkdirat};
+use resource_tracker_core::trust::{Demand, make_folder};
+use rustix::fs::{CWD, Dir, Mode, OFlags, mkdirat};
 use rustix::io::Errno;
 
-use super::ours;
 use super::run_directory::{Access, RunDirectory};
+
+const WAY_OUT: &str = "make it a folder of yours with mode 700, or name another with --spool-dir";
 
 /// Names that are tried for a new run.
 const ATTEMPTS: u32 = 100;
@@ -45,26 +45,26 @@ impl Spool {
     pub(crate) fn open(path: &Path) -> anyhow::Result<Option<Self>> {
         // A slash at the end would follow a link.
         let path: PathBuf = path.components().collect();
-        match ours::open(CWD, &path, FileType::Directory, OFlags::RDONLY | OFlags::DIRECTORY) {
-            Ok(root) => Ok(Some(Self { path, root: Arc::new(root) })),
-            Err(error) if ours::is_missing(&error) => Ok(None),
-            Err(error) => {
-                let shown = path.display();
-                Err(anyhow!(
-                    "{shown}: {error}; make it a folder of yours with mode 700, or name another with --spool-dir"
-                ))
-            }
+        match Self::open_beside(CWD, &path, &path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(anyhow!("{}: {error}; {WAY_OUT}", path.display())),
+            spool => Ok(spool.ok()),
         }
     }
 
-    /// Opens the folder, and makes it when it is missing, with those above it.
+    fn open_beside(parent: impl AsFd, name: &Path, path: &Path) -> io::Result<Self> {
+        let root = Demand::PRIVATE_FOLDER.open(parent, name, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        Ok(Self { path: path.to_owned(), root: Arc::new(root) })
+    }
+
+    /// Opens the folder, and makes it when it is missing, with those above it, unless somebody else could exchange one.
     pub(crate) fn open_or_make(path: &Path) -> anyhow::Result<Self> {
         if let Some(spool) = Self::open(path)? {
             return Ok(spool);
         }
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-        made.with_context(|| format!("cannot make {}", path.display()))?;
-        Self::open(path)?.with_context(|| format!("{} is gone again", path.display()))
+        let shown = path.display();
+        let made = make_folder(path).map_err(|why| anyhow!("cannot make {shown}: {why:#}; {WAY_OUT}"))?;
+        Self::open_beside(made, Path::new("."), path).with_context(|| format!("cannot make {shown}"))
     }
 
     /// A folder for a new run with what is known of it, locked as long as the value lives. The second value says whether
@@ -144,10 +144,12 @@ impl RunName {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::io::Write;
-    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use super::super::run_directory::BLOCK;
     use super::*;
 
     fn mode(path: &Path) -> u32 {
@@ -167,7 +169,7 @@ mod tests {
         first.append("000000.csv")?.write_all(b"x")?;
         let mine = first.path().to_owned();
         assert_eq!((mode(&mine), mode(&mine.join("000000.csv")), mode(&mine.join("run.json"))), (0o700, 0o600, 0o600));
-        assert_eq!(spool.size(), 3);
+        assert_eq!(spool.size(), BLOCK as u64 + 1);
         drop(first);
         {
             let looked = spool.left_behind(Access::Look)?.next().context("none")??;

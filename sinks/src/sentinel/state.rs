@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::run_directory::LAST_BATCH;
@@ -10,6 +11,8 @@ const LONGEST_RUN_ID: usize = 128;
 const LONGEST_PREFIX: usize = 1024;
 /// What the addresses of all batches of a run take at most, in bytes: they are sent at once.
 const LARGEST_URIS: u64 = 64 << 20;
+/// Labels, tags, host and cloud. In memory each takes many times what its text does.
+const MOST_FACTS: usize = 1 << 16;
 /// `/000000.csv.gz`, a slash, and what a string takes beside its text.
 const URI_END: u64 = 40;
 
@@ -46,6 +49,10 @@ impl State {
     /// # Errors
     /// When it is not what a tracker writes; the text has nothing of it.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
+        let text_of: TextOf = serde_json::from_slice(text).map_err(|error| place(&error))?;
+        if text_of.facts.is_some_and(|facts| values(facts.get()) > MOST_FACTS) {
+            return Err(format!("facts has more than {MOST_FACTS} values"));
+        }
         let state: Self = serde_json::from_slice(text).map_err(|error| place(&error))?;
         let Self { run_id, upload_uri_prefix, next, lost, end, .. } = &state;
         let is_ascending = lost.windows(2).all(|pair| pair[0] < pair[1]);
@@ -81,6 +88,28 @@ impl End {
     fn is_good(&self) -> bool {
         ["finished", "failed"].contains(&self.status.as_str()) && self.at.parse::<Timestamp>().is_ok()
     }
+}
+
+/// A part of `run.json` that is not read yet.
+#[derive(Deserialize)]
+struct TextOf<'a> {
+    #[serde(borrow)]
+    facts: Option<&'a RawValue>,
+}
+
+/// How many values a JSON text has at most: each is behind one of three characters.
+fn values(text: &str) -> usize {
+    let (mut count, mut is_string) = (0, false);
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' => drop(bytes.next()),
+            b'"' => is_string = !is_string,
+            b',' | b'[' | b'{' if !is_string => count += 1,
+            _ => (),
+        }
+    }
+    count
 }
 
 /// Where a JSON text is not what is expected, without any of it.
@@ -154,8 +183,12 @@ mod tests {
             let problem = State::parse(bad.as_bytes()).err().unwrap_or_default();
             assert!(!problem.is_empty() && !problem.contains("SECRET"), "{bad}: {problem}");
         }
-        let deep = format!(r#"{{"facts":{{"a":{}{}}}}}"#, "[".repeat(100_000), "]".repeat(100_000));
-        assert!(State::parse(deep.as_bytes()).is_err_and(|problem| problem.contains("too deep")));
+        let nested = |depth| format!(r#"{{"facts":{{"a":{}{}}}}}"#, "[".repeat(depth), "]".repeat(depth));
+        assert!(State::parse(nested(1000).as_bytes()).is_err_and(|problem| problem.contains("too deep")));
+        assert!(State::parse(nested(MOST_FACTS).as_bytes()).is_err_and(|problem| problem.contains("65536 values")));
+        // A command line is one value, whatever is in it.
+        let long = serde_json::json!({ "facts": { "command": r#"["a\"",{[,"#.repeat(MOST_FACTS) } }).to_string();
+        assert!(State::parse(long.as_bytes()).is_ok());
     }
 
     proptest! {

@@ -218,9 +218,15 @@ impl Store {
         if self.save().is_ok()
             && let Some(directory) = &self.directory
         {
-            for settled in self.kept..self.state.next {
-                directory.remove_file(&csv(settled));
-                directory.remove_file(&gz(settled));
+            let settled = self.kept..self.state.next;
+            // Of a run that was left behind, only what is there: numbers say nothing.
+            let settled: Vec<u32> = match &self.found {
+                Some(found) => found.range(settled).copied().collect(),
+                None => settled.collect(),
+            };
+            for batch in settled {
+                directory.remove_file(&csv(batch));
+                directory.remove_file(&gz(batch));
             }
             self.kept = self.state.next;
         }

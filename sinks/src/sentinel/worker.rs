@@ -1,5 +1,6 @@
 //! The thread that speaks to the service while the run goes on.
 
+use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,8 @@ pub(crate) struct Worker {
     pub(crate) connect: left_behind::Connect,
     pub(crate) reached: bool,
     pub(crate) stopped: bool,
+    /// Why the end of the run could not be written down.
+    pub(crate) unsaved: Option<io::Error>,
     /// When the run has ended, and how long somebody waits.
     pub(crate) ending: Option<(Instant, Instant)>,
 }
@@ -69,6 +72,11 @@ impl Worker {
                 }
                 Err(failure) => self.failed(&failure),
             }
+        }
+        if let Some(error) = &self.unsaved {
+            log::warn!(
+                "sentinel: cannot write to the spool how the run ended ({error}); it will be taken for a failed one"
+            );
         }
         let _ = self.done.send(false);
     }
@@ -118,7 +126,7 @@ impl Worker {
             }
             Order::Closed(batch) => self.upload.store.shelve(batch, self.room.as_ref()),
             Order::End(end, batch, until) => {
-                let _ = self.upload.store.end(end, batch);
+                self.unsaved = self.upload.store.end(end, batch).err();
                 self.ending = Some((Instant::now(), until));
                 self.backoff.restart(Duration::from_millis(250));
             }

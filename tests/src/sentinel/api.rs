@@ -38,7 +38,7 @@ const NUMBERS: [&str; 5] =
     ["host_vcpus", "host_memory_mib", "host_gpu_count", "host_gpu_memory_mib", "host_storage_gb"];
 
 /// The first line of every CSV.
-pub(crate) fn header() -> String {
+pub fn header() -> String {
     let system = "processes utime stime cpu_usage memory_free_mib memory_used_mib memory_buffers_mib memory_cached_mib \
                   memory_active_mib memory_inactive_mib disk_read_bytes disk_write_bytes disk_space_total_gb \
                   disk_space_used_gb disk_space_free_gb net_recv_bytes net_sent_bytes gpu_usage gpu_vram_mib gpu_utilized";

@@ -21,6 +21,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::{self, pki_types::PrivateKeyDer};
 
+pub use api::header;
 pub use run::{run, run_until, stamps, streaming, upload, waiting};
 
 pub const TOKEN: &str = "sentinel-test-token-4711";
