@@ -37,8 +37,8 @@ pub(crate) struct Tasks {
 /// A count is not believed for longer, should the numbers above be made up by somebody.
 const BELIEVED: Duration = Duration::from_millis(500);
 
-/// The directory is read in pieces of this size to count: a small machine is in the first one.
-const GLANCE: usize = 4 * 1024;
+/// The directory is read in pieces of this size to count. Its own entries take two of them.
+const GLANCE: usize = 1024;
 
 const BUFFER: usize = 32 * 1024;
 

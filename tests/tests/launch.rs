@@ -65,7 +65,8 @@ fn a_child_is_found_among_thousands_that_have_just_come() {
     run.args(["--", "sh", "-c", "read begin; sleep 1000 & read end; kill $!"]).stdin(Stdio::piped());
     let mut run = run.spawn().unwrap();
     let mut input = run.stdin.take().unwrap();
-    let children = || recording.samples().iter().map(|sample| number(sample, "/cpu/process_child_count")).collect::<Vec<_>>();
+    let children =
+        || recording.samples().iter().map(|sample| number(sample, "/cpu/process_child_count")).collect::<Vec<_>>();
     wait_until("a sample without a child", || !children().is_empty());
     let others = Others::come(1500);
     input.write_all(b"begin\n").unwrap();
@@ -75,5 +76,8 @@ fn a_child_is_found_among_thousands_that_have_just_come() {
     input.write_all(b"end\n").unwrap();
     assert!(run.wait().unwrap().code().is_some());
     let children = children();
-    assert!(children[..known].iter().all(|count| *count == 0.0) && children.iter().all(|count| *count <= 1.0), "{children:?}");
+    assert!(
+        children[..known].iter().all(|count| *count == 0.0) && children.iter().all(|count| *count <= 1.0),
+        "{children:?}"
+    );
 }
