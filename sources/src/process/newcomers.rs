@@ -93,7 +93,9 @@ impl Newcomers {
         self.candidates.retain(|pid| !is_member(*pid));
         self.unknown.clear();
         self.is_incomplete = false;
-        let are_many = self.issued.is_some() && self.candidates.len() > MANY + 2 * members.len();
+        // A root that is new itself is nobody's child here.
+        let has_root = self.candidates.binary_search(&tracked.pid).is_ok();
+        let are_many = self.candidates.len() > MANY + 2 * members.len() && self.issued.is_some() && !has_root;
         if !(are_many && self.find_from_above(files, tracked, tick, members, is_member)) {
             self.read_candidates(files);
         }
@@ -162,6 +164,7 @@ impl Newcomers {
             }
         }
         next_foreign.sort_unstable();
+        next_foreign.dedup();
         std::mem::swap(foreign, next_foreign);
         if !self.is_incomplete {
             self.issuer.settle();
