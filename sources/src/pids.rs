@@ -161,12 +161,12 @@ mod tests {
         if !pids.links_tell {
             return eprintln!("skipped: not in the first pid namespace");
         }
-        let links = |pids: &Pids| fstat(&pids.directory).unwrap().st_nlink;
+        let links = |pids: &Pids| fstat(&pids.directory).unwrap().st_nlink as u64;
         let is_told = |pids: &mut Pids| {
             let before = links(pids);
             let own = pids.read(Some(1024)).unwrap().expect("more processes than that");
             pids.read(None).unwrap();
-            (before == links(pids)).then_some((before as u64 - 2 - own, pids.listed.len() as u64))
+            (before == links(pids)).then_some((before - 2 - own, pids.listed.len() as u64))
         };
         let (told, listed) =
             (0..10_000).find_map(|_| is_told(&mut pids)).expect("a machine that is quiet for a moment");
