@@ -1,5 +1,5 @@
 //! Measures the tracker and prints tables: `cargo build --release && cargo run --release -p benchmarks`, with the names
-//! of tables to print only those (`cost syscalls ticks accuracy size stream gpu plugin compare`). `TRACKER=FILE` measures another binary.
+//! of tables to print only those (`cost syscalls ticks accuracy size launch stream gpu plugin compare`). `TRACKER=FILE` measures another binary.
 //!
 //! Every figure is a ratio or a difference of two that were taken in the same run, side by side. Nothing is asserted.
 
@@ -14,6 +14,7 @@ mod launch;
 mod plugin;
 mod readings;
 mod size;
+mod start;
 mod stream;
 mod syscalls;
 mod table;
@@ -38,12 +39,13 @@ fn main() -> anyhow::Result<()> {
         _ => (),
     }
     type Print = fn() -> anyhow::Result<()>;
-    let tables: [(&str, Print); 9] = [
+    let tables: [(&str, Print); 10] = [
         ("cost", cost::print),
         ("syscalls", syscalls::print),
         ("ticks", ticks::print),
         ("accuracy", accuracy::print),
         ("size", size::print),
+        ("launch", start::print),
         ("stream", stream::print),
         ("gpu", gpu::print),
         ("plugin", plugin::print),

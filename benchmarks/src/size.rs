@@ -1,4 +1,4 @@
-//! What the tracker takes: on disk, in memory, and of the time to start a command.
+//! What the tracker takes on disk and in memory, and a clock for what it takes of the time to start a command.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -6,10 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-use crate::launch::{Running, part, spread, tracker};
+use crate::launch::{Running, tracker};
 use crate::table;
-
-const RUNS: usize = 50;
 
 pub(crate) fn print() -> anyhow::Result<()> {
     table::head("Size", ["what", "is"]);
@@ -18,7 +16,7 @@ pub(crate) fn print() -> anyhow::Result<()> {
     table::row(["resident memory after a minute".into(), format!("{minute} KiB")]);
     table::row(["resident memory after 100,000 samples".into(), format!("{later} KiB")]);
     table::note("Memory is `VmRSS` of a tracker of the whole machine, at 1 ms.");
-    start()
+    Ok(())
 }
 
 /// After a minute, and after 100,000 ticks of a millisecond.
@@ -36,33 +34,6 @@ pub(crate) fn resident(tracker: &Running) -> anyhow::Result<u64> {
     let status = fs::read_to_string(format!("/proc/{}/status", tracker.pid()))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
     Ok(line.trim().trim_end_matches(" kB").parse()?)
-}
-
-/// How much later a command begins, and how much longer all takes, than without the tracker.
-fn start() -> anyhow::Result<()> {
-    let mut times: [Vec<(f64, f64)>; 2] = Default::default();
-    let bare = part(&["clock"])?;
-    let mut wrapped = Command::new(tracker());
-    wrapped.args(["-o", "/dev/null", "--"]).arg(bare.get_program()).args(bare.get_args());
-    // In turn, so that both meet the same neighbours.
-    for _ in 0..RUNS {
-        for (times, command) in times.iter_mut().zip([&bare, &wrapped]) {
-            times.push(time(command)?);
-        }
-    }
-    let [bare, wrapped] = times.map(|times| {
-        let median = |of: fn(&(f64, f64)) -> f64| spread(times.iter().map(of).collect()).0;
-        (median(|time| time.0), median(|time| time.1))
-    });
-    table::head("A command that ends at once", ["what", "until it begins, ms", "until all is over, ms"]);
-    let row = |what: &str, (begins, ends): (f64, f64)| {
-        table::row([what.into(), format!("{begins:.2}"), format!("{ends:.2}")])
-    };
-    row("bare", bare);
-    row("wrapped", wrapped);
-    row("added", (wrapped.0 - bare.0, wrapped.1 - bare.1));
-    table::note(&format!("Medians of {RUNS}."));
-    Ok(())
 }
 
 /// Milliseconds until the command looks at the clock, and until it has ended.

@@ -56,7 +56,7 @@ impl Source for Cpu {
         let (load, existing) = loadavg.unwrap_or_default();
         let tasks = existing.map(|existing| Tasks { created: self.now.forks, existing });
         // All that can fail comes before the counters are taken over.
-        let process_count = lock(&self.processes).list_if_changed(tick.at, tasks)?.len() as u32;
+        let process_count = lock(&self.processes).count(tick.at, tasks)?;
 
         let secs = tick.elapsed.as_secs_f64();
         let cpu = out.section::<CpuMetrics>();

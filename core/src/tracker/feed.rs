@@ -38,8 +38,9 @@ impl Feed {
     pub(crate) fn new(name: &str, config: Box<dyn SourceConfig>, host: &Host, interval: Duration) -> Self {
         let Schedule { cadence, blocking } = config.schedule();
         let component = format!("source {name}");
+        let needs_thread = blocking && !config.is_plainly_absent(host);
         let reader = Reader::new(&component, config, host.clone());
-        let place = if blocking {
+        let place = if needs_thread {
             let every = if let Cadence::Every(every) = cadence { every.max(interval) } else { interval };
             match Apart::new(name, reader, every) {
                 Ok(apart) => Place::Apart(apart),

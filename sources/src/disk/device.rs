@@ -22,8 +22,8 @@ impl Identity {
     /// Reads what is known of the device; `None` when it has no capacity (an unused loop device, an empty drive).
     pub(super) fn read(directory: &Path, name: &str) -> Option<Self> {
         let text = |path: &str| attribute(&directory.join(path));
-        let sectors: Option<u64> = text("size").and_then(|size| size.parse().ok());
-        if sectors == Some(0) {
+        let capacity_bytes = capacity_bytes(directory);
+        if capacity_bytes == Some(0) {
             return None;
         }
         let device_type = match text("queue/rotational").as_deref() {
@@ -43,7 +43,7 @@ impl Identity {
                 .or_else(|| text("wwid"))
                 .or_else(|| text("device/wwid")),
             device_type,
-            capacity_bytes: sectors.map(|sectors| sectors.saturating_mul(SECTOR)),
+            capacity_bytes,
             slaves,
             mounts: Vec::new(),
         })
@@ -58,11 +58,20 @@ impl Identity {
 /// What all drives hold together; what is made of other devices, of files or of memory is not counted again.
 pub(crate) fn storage_bytes(sysfs: &Path) -> Option<u64> {
     let is_made_up = |name: &str| ["loop", "ram", "zram"].iter().any(|kind| name.starts_with(kind));
+    let is_made_of_others =
+        |directory: &Path| std::fs::read_dir(directory.join("slaves")).is_ok_and(|mut slaves| slaves.next().is_some());
+    // Nothing else is read: a virtual drive is asked for its serial number, and keeps whoever asks.
     let drives = std::fs::read_dir(sysfs.join("block")).ok()?.flatten().filter_map(|entry| {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        Identity::read(&entry.path(), &name).filter(|identity| !is_made_up(&name) && identity.slaves.is_empty())
+        let is_one = !is_made_up(&entry.file_name().to_string_lossy());
+        let bytes = is_one.then(|| capacity_bytes(&entry.path())).flatten().filter(|bytes| *bytes > 0)?;
+        (!is_made_of_others(&entry.path())).then_some(bytes)
     });
-    Some(drives.filter_map(|identity| identity.capacity_bytes).sum())
+    Some(drives.sum())
+}
+
+fn capacity_bytes(directory: &Path) -> Option<u64> {
+    let sectors: u64 = attribute(&directory.join("size"))?.parse().ok()?;
+    Some(sectors.saturating_mul(SECTOR))
 }
 
 /// The kernel's name of a device: sysfs writes `!` for the `/` in it.

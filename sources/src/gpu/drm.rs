@@ -35,6 +35,10 @@ impl SourceConfig for DrmConfig {
         Ok(Some(Box::new(Drm { shared: Shared::new(host)?, clients })))
     }
 
+    fn is_plainly_absent(&self, host: &Host) -> bool {
+        !host.sysfs.join("class/drm").exists()
+    }
+
     fn schedule(&self) -> Schedule {
         Schedule { cadence: Cadence::EveryTick, blocking: true }
     }

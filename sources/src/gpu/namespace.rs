@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use resource_tracker_core::metrics::GpuProcess;
 
-/// `PROC_PID_INIT_INO`: the namespace that drivers count processes in.
-const INITIAL: &str = "pid:[4026531836]";
+use crate::pids::is_initial_namespace;
 
 /// A process that has ended is not listed for longer.
 const LINGERS: Duration = Duration::from_secs(1);
@@ -25,8 +24,8 @@ pub(super) struct Namespace {
 
 impl Namespace {
     pub(super) fn new(source: &'static str, procfs: &Path) -> Self {
-        let own = std::fs::read_link(procfs.join("self/ns/pid"));
-        let is_initial = own.map_or(true, |own| own.as_os_str() == INITIAL);
+        // Drivers count processes in the first namespace.
+        let is_initial = is_initial_namespace(procfs).unwrap_or(true);
         Self { source, procfs: procfs.to_owned(), is_initial, missing: HashMap::new(), said: false }
     }
 

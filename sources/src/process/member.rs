@@ -89,7 +89,7 @@ impl Member {
 }
 
 /// `ENOENT` when it is opened, `ESRCH` when it is read.
-fn is_of_a_process_that_is_gone(error: &std::io::Error) -> bool {
+pub(super) fn is_of_a_process_that_is_gone(error: &std::io::Error) -> bool {
     error.kind() == std::io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 

@@ -2,8 +2,10 @@
 
 mod account;
 mod clock;
+mod descendants;
 mod files;
 mod group;
+mod issued;
 mod member;
 mod newcomers;
 mod pss;

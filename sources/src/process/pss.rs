@@ -17,7 +17,9 @@ pub(super) struct Pss {
 }
 
 pub(super) struct PssReader {
-    reader: Option<Background<Vec<i32>, Reading>>,
+    procfs: PathBuf,
+    /// Begun when it is first needed; the inner one is missing where there is no thread for it.
+    reader: Option<Option<Background<Vec<i32>, Reading>>>,
     /// Share of time.
     budget: f64,
     asked: Option<Instant>,
@@ -31,21 +33,16 @@ struct Reading {
 
 impl PssReader {
     pub(super) fn new(host: &Host, budget: f64) -> Self {
-        let (procfs, mut buffer): (PathBuf, _) = (host.procfs.clone(), Vec::new());
-        let read = move |pids: Vec<i32>| {
-            let start = Instant::now();
-            let kib = pids.into_iter().filter_map(|pid| pss_of(&procfs, pid, &mut buffer)).reduce(|a, b| a + b);
-            Reading { kib, took: start.elapsed() }
-        };
-        let reader = if budget > 0.0 { Background::spawn("pss", read).ok() } else { None };
-        Self { reader, budget, asked: None }
+        Self { procfs: host.procfs.clone(), reader: None, budget, asked: None }
     }
 
     /// The newest reading, and a new one under way when the budget allows. `None` when all members have ended.
     pub(super) fn read(&mut self, members: &[Member], now: Instant) -> Option<Pss> {
-        let reader = self.reader.as_ref()?;
         let alive = || members.iter().filter(|member| !member.stat.is_dead()).map(|member| member.stat.pid);
         alive().next()?;
+        let Self { procfs, budget, .. } = self;
+        let reader =
+            self.reader.get_or_insert_with(|| if *budget > 0.0 { begin(procfs.clone()) } else { None }).as_ref()?;
         let answer = reader.answer();
         let pause = answer.map_or(0.0, |(reading, _)| reading.took.as_secs_f64() / self.budget);
         let rested = self.asked.is_none_or(|asked| now.saturating_duration_since(asked).as_secs_f64() >= pause);
@@ -56,6 +53,16 @@ impl PssReader {
         let (reading, at) = answer?;
         Some(Pss { kib: reading.kib?, age: now.saturating_duration_since(at) })
     }
+}
+
+fn begin(procfs: PathBuf) -> Option<Background<Vec<i32>, Reading>> {
+    let mut buffer = Vec::new();
+    let read = move |pids: Vec<i32>| {
+        let start = Instant::now();
+        let kib = pids.into_iter().filter_map(|pid| pss_of(&procfs, pid, &mut buffer)).reduce(|a, b| a + b);
+        Reading { kib, took: start.elapsed() }
+    };
+    Background::spawn("pss", read).ok()
 }
 
 fn pss_of(procfs: &Path, pid: i32, buffer: &mut Vec<u8>) -> Option<u64> {

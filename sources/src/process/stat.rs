@@ -65,6 +65,11 @@ impl Stat {
         matches!(self.state, b'Z' | b'X' | b'x')
     }
 
+    /// Whether it is a thread, and not the first one of a process: they have no exit signal.
+    pub(super) fn is_thread(&self) -> bool {
+        self.exit_signal == -1
+    }
+
     /// Whether its parent has just taken over what it used. It is still listed for a moment, and would count twice.
     pub(super) fn is_taken_over(&self) -> bool {
         matches!(self.state, b'X' | b'x')

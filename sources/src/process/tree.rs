@@ -102,7 +102,7 @@ impl Tree {
     /// Brings the tree up to date.
     pub(super) fn walk(&mut self, tracked: &Tracked, tick: &Tick) -> anyhow::Result<()> {
         // Before anything changes: who is found gone has to be accounted for.
-        self.newcomers.list(tick)?;
+        self.newcomers.list(tracked, tick)?;
         self.root_has_ended |= tracked.reaped.root;
         if tick.number > 1 {
             // Those of the baseline belong to the first interval.
@@ -110,7 +110,7 @@ impl Tree {
         }
         self.refresh(tick.at);
         self.find_heirs(tracked);
-        self.discover(tracked, tick)?;
+        self.discover(tracked, tick);
         self.read_status(tracked, tick);
         Ok(())
     }
@@ -154,15 +154,15 @@ impl Tree {
         }
     }
 
-    fn discover(&mut self, tracked: &Tracked, tick: &Tick) -> anyhow::Result<()> {
+    fn discover(&mut self, tracked: &Tracked, tick: &Tick) {
         let (own_pid, tree_pid) = (self.own_pid, tracked.pid);
         let Self { files, newcomers, members, by_pid, root, root_has_ended, has_clock, .. } = self;
         let is_known = |pid, by_pid: &HashMap<i32, Identity>| by_pid.contains_key(&pid);
-        let unknown = newcomers.read(files, tick, |pid| is_known(pid, by_pid))?;
+        let unknown = newcomers.read(files, tracked, tick, members, |pid| is_known(pid, by_pid));
         if root.is_none() {
             *root = unknown.iter().find(|stat| stat.pid == tree_pid).map(Stat::identity);
         }
-        let Some(root) = *root else { return Ok(()) };
+        let Some(root) = *root else { return };
         // A child without an exit signal is a helper of the tracker's own.
         let may_be_adopted = |stat: &Stat| {
             stat.parent == own_pid && stat.exit_signal != 0 && stat.start_time >= root.1 && stat.pid != tree_pid
@@ -197,7 +197,6 @@ impl Tree {
             }
         }
         newcomers.settle();
-        Ok(())
     }
 
     /// Reads `status` of those that have run, in turn, as far as the budget goes.

@@ -50,7 +50,7 @@ impl SourceConfig for AmdConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         // Where the driver is not loaded, nothing of libdrm is touched.
         let shared = Shared::new(host)?;
-        if !host.sysfs.join("module/amdgpu").exists() {
+        if self.is_plainly_absent(host) {
             shared.board.absent(NAME);
             return Ok(None);
         }
@@ -77,6 +77,10 @@ impl SourceConfig for AmdConfig {
             namespace: Namespace::new(NAME, &host.procfs),
             visible: Visible::default(),
         })))
+    }
+
+    fn is_plainly_absent(&self, host: &Host) -> bool {
+        !host.sysfs.join("module/amdgpu").exists()
     }
 
     fn schedule(&self) -> Schedule {

@@ -45,6 +45,10 @@ through_json!(NvidiaConfig);
 impl SourceConfig for NvidiaConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         let shared = Shared::new(host)?;
+        if self.is_plainly_absent(host) {
+            shared.board.absent(NAME);
+            return Ok(None);
+        }
         shared.board.looking(NAME);
         let library = library::open(self.library.as_deref());
         if !matches!(library, Ok(Some(_))) {
@@ -60,6 +64,14 @@ impl SourceConfig for NvidiaConfig {
             namespace: Namespace::new(NAME, &host.procfs),
             visible: Visible::default(),
         })))
+    }
+
+    /// NVML needs the driver, or that of the host of WSL, and is searched for in many folders. Whoever names a library,
+    /// or a folder of libraries, may have another one.
+    fn is_plainly_absent(&self, host: &Host) -> bool {
+        let driver = [host.procfs.join("driver/nvidia"), "/dev/nvidiactl".into(), "/dev/dxg".into()];
+        let is_named = self.library.is_some() || std::env::var_os("LD_LIBRARY_PATH").is_some();
+        !is_named && !driver.iter().any(|file| file.exists())
     }
 
     fn schedule(&self) -> Schedule {

@@ -1,0 +1,194 @@
+//! Which process ids the kernel has given out since somebody last looked.
+
+use std::time::{Duration, Instant};
+
+use resource_tracker_core::{Host, Tick};
+
+use super::clock::speaks_of_us;
+use crate::procfile::{ProcFile, attribute};
+use crate::scan::{number, value_of, words};
+
+/// After a time as long as this, process ids may have been given out a whole round since.
+const LONG: Duration = Duration::from_secs(5);
+
+/// A process has its id a moment before it can be seen. When this time has passed, it is seen for certain.
+const APPEARS: Duration = Duration::from_secs(1);
+
+/// Tells the ids that are new.
+pub(super) struct Issuer {
+    /// `None` where procfs shows another pid namespace than the one that `loadavg` counts in.
+    loadavg: Option<ProcFile>,
+    stat: Option<ProcFile>,
+    /// How many ids there are.
+    largest: u64,
+    /// Everything older was looked at.
+    settled: Option<Mark>,
+    /// Becomes `settled` when everything older can be seen.
+    latest: Option<Mark>,
+    now: Option<Mark>,
+}
+
+/// The process id given out last, when that was, and how many were ever given out, where that is of interest.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    pid: i32,
+    at: Instant,
+    forks: Option<u64>,
+}
+
+impl Issuer {
+    pub(super) fn new(host: &Host) -> Self {
+        let open = |name: &str| ProcFile::open_if_present(host.procfs.join(name));
+        let is_ours = speaks_of_us(&host.procfs);
+        let largest = attribute(&host.procfs.join("sys/kernel/pid_max")).and_then(|text| text.parse().ok());
+        Self {
+            loadavg: is_ours.then(|| open("loadavg")).flatten(),
+            stat: open("stat"),
+            largest: largest.unwrap_or(0),
+            settled: None,
+            latest: None,
+            now: None,
+        }
+    }
+
+    /// Nothing that is older than this process is of interest. `false` where ids do not tell what is older.
+    pub(super) fn begin_before(&mut self, pid: i32, tick: &Tick) -> bool {
+        let mark = self.mark(tick).map(|mark| Mark { pid: pid.saturating_sub(1), ..mark });
+        (self.settled, self.latest) = (mark, mark);
+        mark.is_some()
+    }
+
+    /// The ids that are not settled; `None` where all can be new.
+    pub(super) fn look(&mut self, tick: &Tick) -> Option<Issued> {
+        self.now = self.mark(tick);
+        let (settled, now) = (self.settled?, self.now?);
+        (!is_round(settled, now, self.largest)).then_some(Issued { after: settled.pid, last: now.pid })
+    }
+
+    /// Whether an id that was given to one process can be another's by now, when all can be new.
+    pub(super) fn may_have_reused(&self, tick: &Tick) -> bool {
+        let began_anew = self.latest.zip(self.now).is_some_and(|(latest, now)| now.pid < latest.pid);
+        began_anew || self.settled.is_some() || tick.elapsed >= LONG
+    }
+
+    /// What was named has been looked at.
+    pub(super) fn settle(&mut self) {
+        let Some(now) = self.now else { return };
+        match self.latest {
+            Some(latest) if now.at.saturating_duration_since(latest.at) < APPEARS => (),
+            latest => (self.settled, self.latest) = (latest, Some(now)),
+        }
+    }
+
+    fn mark(&mut self, tick: &Tick) -> Option<Mark> {
+        let pid = last_pid(self.loadavg.as_mut()?.read().ok()?)?;
+        let is_slow = tick.interval * 2 >= LONG;
+        let forks = || value_of(self.stat.as_mut()?.read().ok()?, "processes");
+        Some(Mark { pid, at: tick.at, forks: is_slow.then(forks).flatten() })
+    }
+}
+
+/// Whether all ids may have been given out in between, so that they do not tell what is new.
+fn is_round(before: Mark, now: Mark, largest: u64) -> bool {
+    let given_out = now.forks.zip(before.forks).map(|(now, before)| now.saturating_sub(before));
+    // Ids in use are passed over; there are not nearly as many of them.
+    now.at.saturating_duration_since(before.at) >= LONG && given_out.is_none_or(|count| count >= largest / 4)
+}
+
+/// The process id given out last: the fifth word of `/proc/loadavg`.
+fn last_pid(text: &[u8]) -> Option<i32> {
+    i32::try_from(number(words(text).nth(4)?)?).ok()
+}
+
+/// The ids after one and up to another. The kernel gives them out in ascending order and begins anew after the largest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Issued {
+    pub(super) after: i32,
+    pub(super) last: i32,
+}
+
+impl Issued {
+    /// Whether it is one of them: no other process can be younger.
+    pub(super) fn contains(self, pid: i32) -> bool {
+        match self.after <= self.last {
+            true => self.after < pid && pid <= self.last,
+            false => self.after < pid || pid <= self.last,
+        }
+    }
+
+    /// All of them, when they are no more than `limit`.
+    pub(super) fn few(self, limit: i32) -> Option<impl Iterator<Item = i32>> {
+        let count = self.last.checked_sub(self.after)?;
+        (0..=limit).contains(&count).then_some(self.after + 1..=self.last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(issued: Issued) -> Vec<i32> {
+        (1..=9).filter(|pid| issued.contains(*pid)).collect()
+    }
+
+    #[test]
+    fn those_after_the_last_look() {
+        assert_eq!(of(Issued { after: 3, last: 6 }), [4, 5, 6]);
+        assert!(of(Issued { after: 3, last: 3 }).is_empty());
+        assert_eq!(of(Issued { after: 7, last: 2 }), [1, 2, 8, 9], "they began anew");
+    }
+
+    #[test]
+    fn a_few_are_named() {
+        let few = |after, last| Issued { after, last }.few(3).map(|pids| pids.collect::<Vec<_>>());
+        assert_eq!(few(3, 6), Some(vec![4, 5, 6]));
+        assert_eq!(few(3, 3), Some(vec![]));
+        assert_eq!([few(3, 7), few(7, 2)], [None, None]);
+    }
+
+    fn tick(at: Instant, interval: Duration) -> Tick {
+        Tick { number: 1, at, elapsed: interval, interval, last: false, tracked: None }
+    }
+
+    /// The ids of a stand-in for procfs, at looks that are so far apart.
+    fn looks(interval: Duration, looks: &[(i32, u64)]) -> Vec<Option<(i32, i32)>> {
+        let procfs = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: String| std::fs::write(procfs.path().join(name), text).unwrap();
+        std::fs::create_dir_all(procfs.path().join("sys/kernel")).unwrap();
+        write("sys/kernel/pid_max", "32768\n".into());
+        std::os::unix::fs::symlink(std::process::id().to_string(), procfs.path().join("self")).unwrap();
+        write("loadavg", "0.00 0.00 0.00 1/90 102\n".into());
+        write("stat", "cpu 1\nprocesses 0\n".into());
+        let mut issuer = Issuer::new(&Host::new(procfs.path(), procfs.path()));
+        let mut at = Instant::now();
+        assert!(issuer.begin_before(100, &tick(at, interval)));
+        let mut look = |(last, forks): &(i32, u64)| {
+            write("loadavg", format!("0.00 0.00 0.00 1/90 {last}\n"));
+            write("stat", format!("cpu 1\nprocesses {forks}\n"));
+            at += interval;
+            let issued = issuer.look(&tick(at, interval));
+            issuer.settle();
+            issued.map(|issued| (issued.after, issued.last))
+        };
+        looks.iter().map(&mut look).collect()
+    }
+
+    /// A process is looked for at two looks at least, and for a second.
+    #[test]
+    fn what_is_settled_follows_behind() {
+        let second = Duration::from_secs(1);
+        let ids = [(110, 0), (120, 0), (30, 0), (40, 0)];
+        assert_eq!(looks(second, &ids), [Some((99, 110)), Some((99, 120)), Some((110, 30)), Some((120, 40))]);
+        let ids = [(110, 0), (120, 0), (130, 0), (140, 0), (150, 0)];
+        let afters = looks(second * 2 / 5, &ids).into_iter().map(|issued| issued.map(|(after, _)| after));
+        assert_eq!(afters.collect::<Vec<_>>(), [Some(99); 5]);
+    }
+
+    #[test]
+    fn after_a_long_time_forks_tell_whether_ids_began_anew() {
+        let long = Duration::from_secs(60);
+        let forks = [(110, 10), (120, 20), (130, 30), (140, 9000), (150, 9010), (160, 9020)];
+        let after = |pid, last| Some((pid, last));
+        assert_eq!(looks(long, &forks), [after(99, 110), after(99, 120), after(110, 130), None, None, after(140, 160)]);
+    }
+}
