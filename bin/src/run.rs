@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use resource_tracker_core::{Host, Run, Tracker};
+use resource_tracker_sources::RunSource;
 
 use crate::cli::Cli;
 use crate::ending::Ending;
@@ -36,7 +37,11 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
     let options =
         wrapper::Options { subreaper: !table.no_subreaper, cgroup: (!table.no_cgroup).then(|| table.procfs.clone()) };
     let procfs = table.procfs.clone();
+    let labels = RunSource::of(&run.job);
     let mut tracker = Tracker::new(run).host(Host::new(table.procfs, table.sysfs));
+    if let Some(labels) = labels {
+        tracker = tracker.own_source("run", labels, RunSource::SCHEDULE);
+    }
     for (name, config) in sources {
         tracker = tracker.source(name, config);
     }

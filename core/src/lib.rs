@@ -1,4 +1,4 @@
-//! The framework of resource-tracker: it knows how to sample, and nothing about what or where to.
+//! A framework of collectors: it knows how to sample, and nothing about what or where to.
 //!
 //! A reading comes from a [`Source`], everything that leaves goes through a [`Sink`]. Both are built from a small
 //! serde configuration ([`SourceConfig`], [`SinkConfig`]), registered at link time with [`register_source!`] and
@@ -16,7 +16,6 @@ pub mod fuzzing;
 mod isolation;
 pub mod job;
 mod json;
-pub mod metrics;
 mod patience;
 pub mod plugin;
 mod pool;

@@ -133,7 +133,7 @@ impl Registry {
         for (index, name) in names.iter().enumerate() {
             let taken = Kind::ALL.into_iter().flat_map(|kind| self.of(kind)).find(|known| known.name == name.as_str());
             let who = match taken {
-                Some(known) => known.plugin().map_or("resource-tracker".to_owned(), |file| file.display().to_string()),
+                Some(known) => known.plugin().map_or("the built-in ones".to_owned(), |file| file.display().to_string()),
                 None if names[..index].contains(name) => "itself".to_owned(),
                 None => continue,
             };

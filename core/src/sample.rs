@@ -256,6 +256,8 @@ pub struct SectionEntry {
     pub(crate) type_name: fn() -> &'static str,
     pub(crate) schema: fn(&mut SchemaGenerator) -> Schema,
     pub(crate) write_default: Option<fn(&mut Sections)>,
+    /// Whether it is everybody's, and not the plugin's in which it is linked.
+    pub(crate) is_shared: bool,
 }
 
 inventory::collect!(SectionEntry);
@@ -268,6 +270,7 @@ impl SectionEntry {
             type_name: std::any::type_name::<T>,
             schema: |generator| generator.subschema_for::<T>(),
             write_default: None,
+            is_shared: false,
         }
     }
 
@@ -276,6 +279,12 @@ impl SectionEntry {
     pub const fn always_present<T: Section>() -> Self {
         let write_default: fn(&mut Sections) = |sections| *sections.section::<T>() = T::default();
         Self { write_default: Some(write_default), ..Self::new::<T>() }
+    }
+
+    /// The same for a section of a crate that several link, such as one that reads it and one that writes it: a plugin
+    /// that has it linked in does not say that it writes it.
+    pub const fn shared(self) -> Self {
+        Self { is_shared: true, ..self }
     }
 
     /// The key of the section in a sample.
@@ -289,13 +298,14 @@ impl SectionEntry {
     }
 }
 
-/// Registers a section type, so that `schema` and the docs know it.
+/// Registers a section type, so that `schema` and the docs know it: `register_section!(MyMetrics)`, or an entry that says
+/// more, `register_section!(entry SectionEntry::always_present::<MyMetrics>())`.
 #[macro_export]
 macro_rules! register_section {
-    ($type:ty) => {
-        $crate::reexport::inventory::submit! { $crate::SectionEntry::new::<$type>() }
+    (entry $entry:expr) => {
+        $crate::reexport::inventory::submit! { $entry }
     };
-    ($type:ty, always_present) => {
-        $crate::reexport::inventory::submit! { $crate::SectionEntry::always_present::<$type>() }
+    ($type:ty) => {
+        $crate::register_section!(entry $crate::SectionEntry::new::<$type>());
     };
 }

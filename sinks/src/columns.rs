@@ -1,7 +1,7 @@
 //! A sample as a row of CSV: the columns that the Python package and the Sentinel service know.
 
 use resource_tracker_core::Sample;
-use resource_tracker_core::metrics::{CpuMetrics, Disks, Gpus, MemoryMetrics, Networks, ProcessMetrics};
+use resource_tracker_metrics::{CpuMetrics, Disks, Gpus, MemoryMetrics, Networks, ProcessMetrics};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -186,7 +186,7 @@ fn disk(sample: &Sample, row: &mut Row<'_>) {
 
 fn network(sample: &Sample, row: &mut Row<'_>) {
     let interfaces = sample.get::<Networks>().map(|list| &list.0);
-    let sum = |rate: fn(&resource_tracker_core::metrics::NetworkMetrics) -> f64| {
+    let sum = |rate: fn(&resource_tracker_metrics::NetworkMetrics) -> f64| {
         interfaces.map(|list| bytes(sample, list.iter().map(rate)))
     };
     row.integer(sum(|interface| interface.rx_bytes_per_sec));

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use resource_tracker_core::Host;
-use resource_tracker_core::metrics::HostAllocation;
+use resource_tracker_metrics::HostAllocation;
 
 /// What the machine and the job used, summed over time. The sources that know a part of it add it at each tick.
 #[derive(Debug, Clone, Copy, Default)]

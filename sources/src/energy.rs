@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use resource_tracker_core::metrics::{Energy, EnergyMetrics};
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
+use resource_tracker_metrics::{Energy, EnergyMetrics};
 
 use crate::keyless::keyless;
 use crate::procfile::{ProcFile, assign, attribute};

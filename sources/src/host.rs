@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use resource_tracker_core::metrics::HostMetrics;
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source, through_json};
+use resource_tracker_metrics::HostMetrics;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

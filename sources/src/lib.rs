@@ -20,6 +20,7 @@ mod pids;
 mod pressure;
 mod process;
 mod procfile;
+mod run;
 mod scan;
 
 pub use cgroup::CgroupConfig;
@@ -34,3 +35,4 @@ pub use network::NetworkConfig;
 pub use perf::PerfConfig;
 pub use pressure::PressureConfig;
 pub use process::ProcessConfig;
+pub use run::RunSource;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use resource_tracker_core::metrics::MemoryMetrics;
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
+use resource_tracker_metrics::MemoryMetrics;
 
 use crate::allocation::Allocation;
 use crate::keyless::keyless;

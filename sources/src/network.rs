@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use resource_tracker_core::background::Background;
-use resource_tracker_core::metrics::{NetworkMetrics, Networks};
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
+use resource_tracker_metrics::{NetworkMetrics, Networks};
 
 use crate::keyless::keyless;
 use crate::procfile::{FIRST_ANSWER, ProcFile, assign, attribute, rate};

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use perf_event::events::{Cache, CacheOp, CacheResult, Event, Hardware, Software, WhichCache};
 use perf_event::{Builder, Counter};
-use resource_tracker_core::metrics::PerfMetrics;
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
+use resource_tracker_metrics::PerfMetrics;
 
 use crate::keyless::keyless;
 use crate::scan::{number, words};

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use resource_tracker_core::metrics::{PressureMetrics, ResourcePressure, Stall};
 use resource_tracker_core::{
     Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source,
 };
+use resource_tracker_metrics::{PressureMetrics, ResourcePressure, Stall};
 
 use crate::keyless::keyless;
 use crate::procfile::{FASTEST, ProcFile, percent};

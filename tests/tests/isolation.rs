@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use resource_tracker_core::metrics::ProcessMetrics;
 use resource_tracker_core::{Outcome, Run, Sample, Sink, Tracker};
+use resource_tracker_metrics::ProcessMetrics;
 use resource_tracker_sources::ProcessConfig;
 use resource_tracker_tests::{command, number, shared_library, text, tracker, wait_until};
 use serde_json::{Value as Json, json};

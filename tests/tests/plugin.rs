@@ -170,7 +170,7 @@ fn a_description_that_cannot_be_is_an_error() {
         ("bad-name", "calls a component \"My Source\""),
         ("bad-text", "has as a description a text that is not UTF-8"),
         ("bad-json", "has as its sections what is no JSON"),
-        ("taken", "its component cpu has the name of one of resource-tracker"),
+        ("taken", "its component cpu has the name of one of the built-in ones"),
     ] {
         let output = fake(kind, &["--", "echo", "started"]).output().unwrap();
         let message = text(&output.stderr);

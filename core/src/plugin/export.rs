@@ -85,7 +85,7 @@ fn describe() -> &'static PluginTable {
     let info = inventory::iter::<PluginInfo>().next();
     let sources: Vec<*const SourceTable> = inventory::iter::<SourceEntry>().map(source_table).collect();
     let sinks: Vec<*const SinkTable> = inventory::iter::<SinkEntry>().map(sink_table).collect();
-    let own = linked_sections().into_iter().filter(|entry| !(entry.type_name)().starts_with("resource_tracker_core::"));
+    let own = linked_sections().into_iter().filter(|entry| !entry.is_shared);
     let sections: Map<String, Json> =
         own.map(|entry| (entry.name.to_owned(), entry.schema(&mut inline_generator()).to_value())).collect();
     let (source_count, sink_count) = (sources.len(), sinks.len());

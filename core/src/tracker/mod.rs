@@ -14,7 +14,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::clock::Clock;
 use crate::job::{Outcome, Run};
-use crate::metrics::RunMetrics;
 use crate::patience;
 use crate::pool::Pool;
 use crate::registry::linked_sections;
@@ -189,13 +188,6 @@ fn default_sections() -> Vec<(&'static str, Arc<Sections>)> {
         .collect()
 }
 
-/// What the first sample tells of the run.
-fn facts_of(run: &Run) -> Option<Arc<Sections>> {
-    let mut sections = Sections::default();
-    *sections.section() = RunMetrics::of(&run.job)?;
-    Some(Arc::new(sections))
-}
-
 struct Sampler {
     feeds: Vec<Feed>,
     defaults: Vec<(&'static str, Arc<Sections>)>,
@@ -265,7 +257,6 @@ impl Sampler {
     fn sample(&mut self, at: Instant, due: Instant, last: bool) {
         let timestamp = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.number += 1;
-        let facts = if self.number == 1 { facts_of(&self.run) } else { None };
         let tick = self.tick(at, last);
         let (feeds, defaults, run, steps) = (&mut self.feeds, &self.defaults, &self.run, &self.steps);
         let elapsed = at.saturating_duration_since(self.previous);
@@ -274,7 +265,6 @@ impl Sampler {
             sample.timestamp = timestamp;
             sample.elapsed = elapsed;
             sample.parts.clear();
-            sample.parts.extend(facts);
             feeds.iter_mut().for_each(|feed| feed.ask(&tick, due));
             for feed in feeds {
                 sample.parts.extend(feed.read(&tick, due));

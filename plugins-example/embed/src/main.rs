@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use resource_tracker_core::config::ConfigFile;
-use resource_tracker_core::metrics::{CpuMetrics, ProcessMetrics};
 use resource_tracker_core::unit::Gauge;
 use resource_tracker_core::{
     Outcome, Run, Sample, Schedule, Section, Sections, Settings, Sink, Source, Tick, Tracker, register_section,
 };
+use resource_tracker_metrics::{CpuMetrics, ProcessMetrics};
 // Linking the crate registers its sources.
 use resource_tracker_sources::{CpuConfig, ProcessConfig};
 use schemars::JsonSchema;

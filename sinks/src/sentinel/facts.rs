@@ -1,7 +1,7 @@
 //! What a run is registered with.
 
-use resource_tracker_core::metrics::{CloudMetrics, HostMetrics};
 use resource_tracker_core::{Run, Sample};
+use resource_tracker_metrics::{CloudMetrics, HostMetrics};
 use serde_json::{Map, Value};
 
 use super::mask;

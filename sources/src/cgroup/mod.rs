@@ -6,8 +6,8 @@ mod hierarchy;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use resource_tracker_core::metrics::CgroupMetrics;
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
+use resource_tracker_metrics::CgroupMetrics;
 
 use crate::keyless::keyless;
 use crate::procfile::{assign, mib, percent};

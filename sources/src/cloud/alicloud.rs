@@ -1,6 +1,6 @@
 //! Alibaba Cloud: with a token, else without.
 
-use resource_tracker_core::metrics::CloudMetrics;
+use resource_tracker_metrics::CloudMetrics;
 
 use super::metadata::Metadata;
 

@@ -1,6 +1,6 @@
 //! Amazon Web Services: IMDSv2, else v1.
 
-use resource_tracker_core::metrics::CloudMetrics;
+use resource_tracker_metrics::CloudMetrics;
 
 use super::metadata::{Metadata, text};
 

@@ -1,6 +1,6 @@
 //! Microsoft Azure.
 
-use resource_tracker_core::metrics::CloudMetrics;
+use resource_tracker_metrics::CloudMetrics;
 
 use super::metadata::{Metadata, text};
 

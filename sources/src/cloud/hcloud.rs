@@ -1,6 +1,6 @@
 //! Hetzner Cloud. Its metadata does not tell the type of the machine: `instance-id` is its number.
 
-use resource_tracker_core::metrics::CloudMetrics;
+use resource_tracker_metrics::CloudMetrics;
 
 use super::metadata::Metadata;
 

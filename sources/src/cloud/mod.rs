@@ -18,10 +18,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use resource_tracker_core::metrics::CloudMetrics;
 use resource_tracker_core::{
     Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source, through_json,
 };
+use resource_tracker_metrics::CloudMetrics;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

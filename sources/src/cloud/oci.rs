@@ -1,6 +1,6 @@
 //! Oracle Cloud Infrastructure.
 
-use resource_tracker_core::metrics::CloudMetrics;
+use resource_tracker_metrics::CloudMetrics;
 
 use super::metadata::{Metadata, text};
 

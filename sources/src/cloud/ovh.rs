@@ -1,6 +1,6 @@
 //! OVHcloud, an OpenStack that is known by its name server.
 
-use resource_tracker_core::metrics::CloudMetrics;
+use resource_tracker_metrics::CloudMetrics;
 use serde_json::Value;
 
 use super::metadata::{Metadata, text};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use resource_tracker_core::metrics::{DiskMountMetrics, DiskType};
+use resource_tracker_metrics::{DiskMountMetrics, DiskType};
 
 use super::SECTOR;
 use crate::procfile::attribute;

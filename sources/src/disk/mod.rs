@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use resource_tracker_core::background::Background;
-use resource_tracker_core::metrics::{DiskMetrics, Disks};
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
+use resource_tracker_metrics::{DiskMetrics, Disks};
 
 use crate::keyless::keyless;
 use crate::procfile::{FIRST_ANSWER, assign, percent, rate};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use resource_tracker_core::Host;
-use resource_tracker_core::metrics::DiskMountMetrics;
+use resource_tracker_metrics::DiskMountMetrics;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::device::{Identity, kernel_name};

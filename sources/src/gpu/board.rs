@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use resource_tracker_core::Host;
-use resource_tracker_core::metrics::GpuProcess;
+use resource_tracker_metrics::GpuProcess;
 
 #[derive(Debug, Default)]
 pub(crate) struct Board(Mutex<Vec<Entry>>);

@@ -1,9 +1,9 @@
 //! What the job has of GPUs whose driver tells it with the open files of each process: Intel's i915 and xe, and others.
 
-use resource_tracker_core::metrics::GpuProcess;
 use resource_tracker_core::{
     Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source,
 };
+use resource_tracker_metrics::GpuProcess;
 
 use crate::keyless::keyless;
 use crate::procfile::attribute;

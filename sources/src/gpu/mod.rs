@@ -17,8 +17,8 @@ pub(crate) use board::Board;
 
 use std::sync::Arc;
 
-use resource_tracker_core::metrics::GpuMetrics;
 use resource_tracker_core::{Host, Tick};
+use resource_tracker_metrics::GpuMetrics;
 
 use crate::allocation::Allocation;
 use crate::procfile::percent;

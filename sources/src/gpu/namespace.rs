@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use resource_tracker_core::metrics::GpuProcess;
+use resource_tracker_metrics::GpuProcess;
 
 use crate::pids::is_initial_namespace;
 

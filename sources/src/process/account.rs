@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use resource_tracker_core::Reaped;
-use resource_tracker_core::metrics::ProcessAccounting;
+use resource_tracker_metrics::ProcessAccounting;
 
 use super::member::Member;
 use super::stat::{Io, Stat};

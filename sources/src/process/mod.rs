@@ -16,8 +16,8 @@ mod tree;
 use std::sync::Arc;
 use std::time::Duration;
 
-use resource_tracker_core::metrics::{ProcessAccounting, ProcessMetrics};
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source, through_json};
+use resource_tracker_metrics::{ProcessAccounting, ProcessMetrics};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use libamdgpu_top::{AMDGPU, PCI::LINK};
 use resource_tracker_core::Host;
-use resource_tracker_core::metrics::GpuMetrics;
+use resource_tracker_metrics::GpuMetrics;
 
 use crate::gpu::drm::driver;
 use crate::gpu::pace::Paced;

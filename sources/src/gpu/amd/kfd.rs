@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use resource_tracker_core::metrics::GpuProcess;
+use resource_tracker_metrics::GpuProcess;
 
 use crate::procfile::{attribute, percent};
 use crate::scan::number;

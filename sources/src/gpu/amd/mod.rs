@@ -8,10 +8,10 @@ mod pcie;
 
 use std::path::PathBuf;
 
-use resource_tracker_core::metrics::Gpus;
 use resource_tracker_core::{
     Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source, through_json,
 };
+use resource_tracker_metrics::Gpus;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use resource_tracker_core::metrics::{GpuMetrics, GpuProcess};
 use resource_tracker_core::{Members, Reaped, Tracked};
+use resource_tracker_metrics::{GpuMetrics, GpuProcess};
 
 use super::*;
 

@@ -5,7 +5,7 @@ use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, TemperatureSensor};
 use nvml_wrapper::error::NvmlError;
 use resource_tracker_core::Tick;
-use resource_tracker_core::metrics::GpuMetrics;
+use resource_tracker_metrics::GpuMetrics;
 
 use crate::gpu::namespace::Namespace;
 use crate::gpu::pace::Paced;

@@ -7,7 +7,7 @@ use nvml_wrapper::sys_exports::field_id::{
     NVML_FI_DEV_NVLINK_GET_SPEED as SPEED, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX as DATA_RX,
     NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX as DATA_TX,
 };
-use resource_tracker_core::metrics::{GpuMetrics, NvLinkMetrics};
+use resource_tracker_metrics::{GpuMetrics, NvLinkMetrics};
 
 use crate::gpu::pace::Paced;
 

@@ -1,7 +1,7 @@
 //! The parts that a GPU is divided into (MIG), each used as a device of its own.
 
 use nvml_wrapper::Device as Handle;
-use resource_tracker_core::metrics::GpuMetrics;
+use resource_tracker_metrics::GpuMetrics;
 
 use crate::gpu::namespace::Namespace;
 use crate::gpu::pace::Paced;

@@ -11,10 +11,10 @@ mod processes;
 
 use std::path::PathBuf;
 
-use resource_tracker_core::metrics::{GpuMetrics, Gpus};
 use resource_tracker_core::{
     Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source, through_json,
 };
+use resource_tracker_metrics::{GpuMetrics, Gpus};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use nvml_wrapper::enum_wrappers::device::PcieUtilCounter;
-use resource_tracker_core::metrics::GpuMetrics;
+use resource_tracker_metrics::GpuMetrics;
 
 use super::library::Library;
 

@@ -7,7 +7,7 @@ use nvml_wrapper::Device as Handle;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
-use resource_tracker_core::metrics::GpuMetrics;
+use resource_tracker_metrics::GpuMetrics;
 
 use crate::gpu::namespace::Namespace;
 use crate::gpu::pace::Paced;

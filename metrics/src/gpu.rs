@@ -1,10 +1,9 @@
 use std::collections::BTreeMap;
 
+use resource_tracker_core::unit::{Counter, Delta, Gauge, Info};
+use resource_tracker_core::{Section, SectionEntry, register_section};
 use schemars::JsonSchema;
 use serde::Serialize;
-
-use crate::unit::{Counter, Delta, Gauge, Info};
-use crate::{Section, register_section};
 
 /// The accelerators: `gpu`. Empty on a machine without any. A field that a device does not have, or that it may not
 /// be asked for, is null.
@@ -22,7 +21,7 @@ impl Section for Gpus {
     }
 }
 
-register_section!(Gpus, always_present);
+register_section!(entry SectionEntry::always_present::<Gpus>().shared());
 
 /// One accelerator, or one part of it that is used as a device of its own (MIG).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]

@@ -1,8 +1,8 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::sample::Section;
-use crate::unit::Gauge;
+use resource_tracker_core::Section;
+use resource_tracker_core::unit::Gauge;
 
 /// The machine's memory: `memory`. All from `/proc/meminfo`, in MiB (1,048,576 bytes), but for the faults.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
@@ -53,4 +53,4 @@ impl Section for MemoryMetrics {
     const NAME: &'static str = "memory";
 }
 
-crate::register_section!(MemoryMetrics);
+crate::shared_section!(MemoryMetrics);

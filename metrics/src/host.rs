@@ -1,8 +1,8 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::sample::Section;
-use crate::unit::{Gauge, Info};
+use resource_tracker_core::Section;
+use resource_tracker_core::unit::{Gauge, Info};
 
 /// The machine itself: `host`. It is in the first sample, or as soon as the GPUs are known, but for `host_allocation`; a field that the user suppresses is left out.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
@@ -70,4 +70,4 @@ impl Section for HostMetrics {
     const NAME: &'static str = "host";
 }
 
-crate::register_section!(HostMetrics);
+crate::shared_section!(HostMetrics);

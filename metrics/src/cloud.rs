@@ -1,8 +1,8 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::sample::Section;
-use crate::unit::Info;
+use resource_tracker_core::Section;
+use resource_tracker_core::unit::Info;
 
 /// The cloud that the machine is rented from: `cloud`. It is in one sample, the first after the metadata service has
 /// answered or was given up. All fields are null where there is no cloud.
@@ -29,4 +29,4 @@ impl Section for CloudMetrics {
     const NAME: &'static str = "cloud";
 }
 
-crate::register_section!(CloudMetrics);
+crate::shared_section!(CloudMetrics);

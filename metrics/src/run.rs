@@ -3,9 +3,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::job::Job;
-use crate::sample::Section;
-use crate::unit::Info;
+use resource_tracker_core::Job;
+use resource_tracker_core::Section;
+use resource_tracker_core::unit::Info;
 
 /// What the run is called: `run`. It is in the first sample, and only when there is something to tell.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
@@ -103,4 +103,4 @@ impl Section for RunMetrics {
     const NAME: &'static str = "run";
 }
 
-crate::register_section!(RunMetrics);
+crate::shared_section!(RunMetrics);

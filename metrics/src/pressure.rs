@@ -1,8 +1,8 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::sample::Section;
-use crate::unit::Gauge;
+use resource_tracker_core::Section;
+use resource_tracker_core::unit::Gauge;
 
 /// How long tasks waited for what they need: `pressure`. Pressure stall information of the kernel, `/proc/pressure`;
 /// missing where the kernel has none (before 4.20, or `psi=0`).
@@ -40,4 +40,4 @@ impl Section for PressureMetrics {
     const NAME: &'static str = "pressure";
 }
 
-crate::register_section!(PressureMetrics);
+crate::shared_section!(PressureMetrics);

@@ -1,9 +1,10 @@
-//! The sections of the built-in sources, as types.
+//! The sections of the built-in sources of resource-tracker, as types: for the sources that write them, and for sinks and
+//! programs that read them from a [`Sample`](resource_tracker_core::Sample).
 //!
 //! A field's doc comment is its description in the schema, and its source is the last thing the comment names.
 //! `Option` is `null` where the machine does not tell. Rates and deltas are over [`Sample::elapsed`].
 //!
-//! [`Sample::elapsed`]: crate::Sample::elapsed
+//! [`Sample::elapsed`]: resource_tracker_core::Sample::elapsed
 
 mod cgroup;
 mod cloud;
@@ -33,6 +34,14 @@ pub use pressure::{PressureMetrics, ResourcePressure, Stall};
 pub use process::{ProcessAccounting, ProcessMetrics};
 pub use run::{RunLabels, RunMetrics};
 
+/// Registers a section of this crate.
+macro_rules! shared_section {
+    ($type:ty) => {
+        resource_tracker_core::register_section!(entry resource_tracker_core::SectionEntry::new::<$type>().shared());
+    };
+}
+use shared_section;
+
 /// A section that is a list of `$item`, which its sources fill in place.
 macro_rules! list_section {
     ($(#[$doc:meta])* $list:ident($item:ty), $name:literal) => {
@@ -41,11 +50,11 @@ macro_rules! list_section {
         #[serde(transparent)]
         pub struct $list(pub Vec<$item>);
 
-        impl $crate::Section for $list {
+        impl resource_tracker_core::Section for $list {
             const NAME: &'static str = $name;
         }
 
-        $crate::register_section!($list);
+        crate::shared_section!($list);
     };
 }
 use list_section;

@@ -1,8 +1,8 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::sample::Section;
-use crate::unit::{Delta, Gauge, Info};
+use resource_tracker_core::Section;
+use resource_tracker_core::unit::{Delta, Gauge, Info};
 
 /// What the CPU and the scheduler counted for the job, through `perf_event_open(2)` on its root with inheritance. Counters
 /// that share a hardware register are scaled to the whole time. A counter that is not there (in a virtual machine,
@@ -60,4 +60,4 @@ impl Section for PerfMetrics {
     const NAME: &'static str = "perf";
 }
 
-crate::register_section!(PerfMetrics);
+crate::shared_section!(PerfMetrics);

@@ -2,7 +2,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::list_section;
-use crate::unit::{Delta, Gauge, Info};
+use resource_tracker_core::unit::{Delta, Gauge, Info};
 
 list_section! {
     /// Energy that the machine used, by domain (RAPL). A package contains its cores; `psys`, where there is one, contains

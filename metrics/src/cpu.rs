@@ -1,8 +1,8 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::sample::Section;
-use crate::unit::{Delta, Gauge};
+use resource_tracker_core::Section;
+use resource_tracker_core::unit::{Delta, Gauge};
 
 /// The machine's processors: `cpu`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
@@ -56,4 +56,4 @@ impl Section for CpuMetrics {
     const NAME: &'static str = "cpu";
 }
 
-crate::register_section!(CpuMetrics);
+crate::shared_section!(CpuMetrics);

@@ -1,8 +1,8 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::sample::Section;
-use crate::unit::{Delta, Gauge, Info};
+use resource_tracker_core::Section;
+use resource_tracker_core::unit::{Delta, Gauge, Info};
 
 /// The process tree that is tracked, in `cpu` beside the machine's figures. All fields are null when no process is
 /// tracked or the process was never seen. Once nothing of it lives, what it holds is null (memory, its share of GPUs)
@@ -85,4 +85,4 @@ impl Section for ProcessMetrics {
     const NAME: &'static str = "cpu";
 }
 
-crate::register_section!(ProcessMetrics);
+crate::shared_section!(ProcessMetrics);

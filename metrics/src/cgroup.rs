@@ -1,8 +1,8 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::sample::Section;
-use crate::unit::{Delta, Gauge, Info};
+use resource_tracker_core::Section;
+use resource_tracker_core::unit::{Delta, Gauge, Info};
 
 /// The cgroup that the job runs in: its limits and what is used, by all that is in it. What is used is that of the cgroup
 /// that `path` names, and null where that does not count it: on v1 each controller has its own hierarchy, in which the
@@ -56,4 +56,4 @@ impl Section for CgroupMetrics {
     const NAME: &'static str = "cgroup";
 }
 
-crate::register_section!(CgroupMetrics);
+crate::shared_section!(CgroupMetrics);

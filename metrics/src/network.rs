@@ -1,7 +1,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::unit::{Counter, Gauge};
+use resource_tracker_core::unit::{Counter, Gauge};
 
 use super::list_section;
 
