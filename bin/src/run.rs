@@ -18,7 +18,9 @@ use crate::{standalone, surroundings, wrapper};
 /// # Errors
 /// What is wrong with the configuration or with an output; no command was started.
 pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
-    let Plan { tracker: table, mut job, sources, sinks } = Plan::new(&settings(cli)?)?;
+    let settings = settings(cli)?;
+    let derivations = settings.registry().derivations();
+    let Plan { tracker: table, mut job, sources, sinks } = Plan::new(&settings)?;
     if table.detect {
         let variable = |name: &str| std::env::var(name).ok();
         surroundings::complete(&mut job.labels, &cli.command, variable, Path::new("/"));
@@ -44,6 +46,9 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
     }
     for (name, config) in sources {
         tracker = tracker.source(name, config);
+    }
+    for entry in derivations {
+        tracker = tracker.derivation(entry.name(), entry.build());
     }
     for (name, config) in sinks {
         let context = || format!("sinks.{name}");

@@ -11,6 +11,7 @@
 pub mod background;
 pub mod clock;
 pub mod config;
+pub mod derivation;
 #[doc(hidden)]
 pub mod fuzzing;
 mod isolation;
@@ -30,12 +31,13 @@ pub mod trust;
 pub mod unit;
 
 pub use config::{ConfigError, Settings};
+pub use derivation::{Derivation, DerivationEntry};
 pub use isolation::is_guarded;
 pub use job::{Job, Outcome, Run};
 pub use sample::{Sample, Section, SectionEntry, Sections};
 pub use schema::sample_schema;
 pub use sink::{Sink, SinkConfig, SinkContext, SinkEntry};
-pub use source::{Cadence, Host, Schedule, Source, SourceConfig, SourceEntry, Tick};
+pub use source::{Cadence, Host, Schedule, Source, SourceConfig, SourceEntry, SourceState, Tick};
 pub use tracked::{JobCgroup, Ledger, Members, Reaped, Tracked, Usage};
 pub use tracker::{Running, Tracker};
 

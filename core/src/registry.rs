@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use schemars::{Schema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::Value as Json;
 
+use crate::derivation::DerivationEntry;
 use crate::plugin::{self, Isolation, Plugin, PluginSection, SinkType, SourceType};
 use crate::sample::SectionEntry;
 use crate::sink::SinkEntry;
@@ -178,6 +179,11 @@ impl Registry {
             ComponentType { kind: Kind::Sink, name, description, on_by_default: false, from }
         });
         sorted_by_key(linked.chain(loaded), |sink| sink.name)
+    }
+
+    /// All derivations that are linked in, by name.
+    pub fn derivations(&self) -> Vec<&'static DerivationEntry> {
+        sorted_by_key(inventory::iter::<DerivationEntry>(), |entry| entry.name)
     }
 
     /// All components of a kind.

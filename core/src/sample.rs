@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 
 use crate::job::Run;
 use crate::json;
+use crate::source::SourceState;
 
 /// A part of a sample: one object or one list, under a name of its own.
 ///
@@ -21,6 +22,9 @@ use crate::json;
 pub trait Section: Serialize + JsonSchema + Default + Clone + Send + Sync + 'static {
     /// The key of the section in a sample.
     const NAME: &'static str;
+
+    /// Whether it is for derivations alone, and so in no output.
+    const IS_INTERNAL: bool = false;
 
     /// The section for a sample that repeats it because its source was not read since: without what was counted over an
     /// interval (kind `delta`), so that nothing is counted twice. `None` when it holds no such figure.
@@ -35,9 +39,14 @@ trait AnySection: erased_serde::Serialize + Send + Sync {
     fn as_any_mut(&mut self) -> &mut dyn Any;
     fn copy(&self) -> Box<dyn AnySection>;
     fn without_deltas(&self) -> Option<Box<dyn AnySection>>;
+    fn is_internal(&self) -> bool;
 }
 
 impl<T: Section> AnySection for T {
+    fn is_internal(&self) -> bool {
+        T::IS_INTERNAL
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -64,6 +73,10 @@ struct JsonSection {
 }
 
 impl AnySection for JsonSection {
+    fn is_internal(&self) -> bool {
+        false
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -162,22 +175,28 @@ impl Sections {
         self.slots.iter_mut().for_each(|slot| slot.fresh = false);
     }
 
+    /// What belongs in the output.
     pub(crate) fn fresh(&self) -> impl Iterator<Item = (&'static str, &dyn erased_serde::Serialize)> {
-        self.slots.iter().filter(|slot| slot.fresh).map(|slot| (slot.name, &*slot.value as _))
+        self.slots
+            .iter()
+            .filter(|slot| slot.fresh && !slot.value.is_internal())
+            .map(|slot| (slot.name, &*slot.value as _))
     }
 }
 
-/// What all sources saw at one tick.
+/// What all sources saw at one tick, and what follows from it.
 pub struct Sample {
     pub(crate) run: Arc<Run>,
     pub(crate) timestamp: Duration,
     pub(crate) elapsed: Duration,
     pub(crate) parts: Vec<Arc<Sections>>,
+    pub(crate) states: Vec<(Arc<str>, SourceState)>,
 }
 
 impl Default for Sample {
     fn default() -> Self {
-        Self { run: Arc::default(), timestamp: Duration::ZERO, elapsed: Duration::ZERO, parts: Vec::new() }
+        let (parts, states) = (Vec::new(), Vec::new());
+        Self { run: Arc::default(), timestamp: Duration::ZERO, elapsed: Duration::ZERO, parts, states }
     }
 }
 
@@ -207,6 +226,11 @@ impl Sample {
         self.parts.iter().filter_map(|sections| sections.get())
     }
 
+    /// What came of reading the source of this name; `None` when the run has none of this name.
+    pub fn state_of(&self, source: &str) -> Option<SourceState> {
+        self.states.iter().find(|(name, _)| **name == *source).map(|(_, state)| *state)
+    }
+
     /// Section `name` as a `T`, whoever wrote it: the fields that `T` has and the section has. Unlike
     /// [`get`](Self::get) it also finds what came from a plugin, and works in one; and it costs more.
     pub fn read<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
@@ -230,6 +254,7 @@ impl Sample {
             timestamp: Duration::from_millis(number("timestamp_ms") as u64),
             elapsed: seconds(number("elapsed_secs")),
             parts: vec![Arc::new(sections)],
+            states: Vec::new(),
         })
     }
 

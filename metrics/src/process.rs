@@ -57,16 +57,6 @@ pub struct ProcessMetrics {
     /// Times that a thread of the tree was taken off its CPU. `/proc/PID/task/TID/status`, of at most 100 threads a second
     #[schemars(transform = Delta("switches"))]
     pub process_involuntary_context_switches: Option<u64>,
-    /// GPUs that the tree used, as the sum of its shares of each; null where there is no GPU, or it does not tell.
-    /// `processes` of `gpu`
-    #[schemars(transform = Gauge("GPUs"))]
-    pub process_gpu_usage: Option<f64>,
-    /// GPU memory that the tree holds. `processes` of `gpu`
-    #[schemars(transform = Gauge("MiB"))]
-    pub process_gpu_vram_mib: Option<f64>,
-    /// GPUs of which the tree used a share. `processes` of `gpu`
-    #[schemars(transform = Gauge("GPUs"))]
-    pub process_gpu_utilized: Option<u32>,
 }
 
 /// How the CPU time of the tree was counted.
@@ -86,3 +76,25 @@ impl Section for ProcessMetrics {
 }
 
 crate::shared_section!(ProcessMetrics);
+
+/// What the tree that is tracked has of all GPUs, in `cpu` beside what else it uses. All fields are null when no process is
+/// tracked, and once nothing of it lives.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+pub struct JobGpuMetrics {
+    /// GPUs that the tree used, as the sum of its shares of each; null where there is no GPU, or it does not tell.
+    /// `processes` of `gpu`
+    #[schemars(transform = Gauge("GPUs"))]
+    pub process_gpu_usage: Option<f64>,
+    /// GPU memory that the tree holds. `processes` of `gpu`
+    #[schemars(transform = Gauge("MiB"))]
+    pub process_gpu_vram_mib: Option<f64>,
+    /// GPUs of which the tree used a share. `processes` of `gpu`
+    #[schemars(transform = Gauge("GPUs"))]
+    pub process_gpu_utilized: Option<u32>,
+}
+
+impl Section for JobGpuMetrics {
+    const NAME: &'static str = "cpu";
+}
+
+crate::shared_section!(JobGpuMetrics);

@@ -1,7 +1,7 @@
 //! A sample as a row of CSV: the columns that the Python package and the Sentinel service know.
 
 use resource_tracker_core::Sample;
-use resource_tracker_metrics::{CpuMetrics, Disks, Gpus, MemoryMetrics, Networks, ProcessMetrics};
+use resource_tracker_metrics::{CpuMetrics, Disks, Gpus, JobGpuMetrics, MemoryMetrics, Networks, ProcessMetrics};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -215,9 +215,10 @@ fn process(sample: &Sample, row: &mut Row<'_>) {
     row.decimals(process.and_then(|process| process.process_pss_mib.or(process.process_rss_mib)), 4);
     row.integer(process.and_then(|process| process.process_disk_read_bytes));
     row.integer(process.and_then(|process| process.process_disk_write_bytes));
-    row.decimals(process.and_then(|process| process.process_gpu_usage), 4);
-    row.decimals(process.and_then(|process| process.process_gpu_vram_mib), 4);
-    row.integer(process.and_then(|process| process.process_gpu_utilized).map(u64::from));
+    let gpus = sample.get::<JobGpuMetrics>();
+    row.decimals(gpus.and_then(|gpus| gpus.process_gpu_usage), 4);
+    row.decimals(gpus.and_then(|gpus| gpus.process_gpu_vram_mib), 4);
+    row.integer(gpus.and_then(|gpus| gpus.process_gpu_utilized).map(u64::from));
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ use std::time::Instant;
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 use resource_tracker_metrics::CpuMetrics;
 
-use crate::allocation::Allocation;
 use crate::keyless::keyless;
 use crate::pids::{Pids, Tasks, lock};
 use crate::procfile::{FASTEST, ProcFile, percent, rate};
@@ -24,7 +23,6 @@ impl SourceConfig for CpuConfig {
             stat: ProcFile::open(host.procfs.join("stat"))?,
             loadavg: ProcFile::open_if_present(host.procfs.join("loadavg")).map(Loadavg::new),
             processes: Pids::shared(host)?,
-            allocation: Allocation::shared(host)?,
             before: None,
             now: Stat::default(),
             hertz: rustix::param::clock_ticks_per_second() as f64,
@@ -40,7 +38,6 @@ struct Cpu {
     stat: ProcFile,
     loadavg: Option<Loadavg>,
     processes: Arc<Mutex<Pids>>,
-    allocation: Arc<Allocation>,
     before: Option<Stat>,
     now: Stat,
     /// Ticks a second of the kernel's CPU times.
@@ -65,7 +62,6 @@ impl Source for Cpu {
         // Without a reading before, every delta is against itself: 0.
         let before = self.before.get_or_insert_with(|| self.now.clone());
         fill(cpu, before, &self.now, self.hertz, secs);
-        self.allocation.add(|used| used.machine_cpu += cpu.utilization_pct * secs);
         std::mem::swap(before, &mut self.now);
         Ok(())
     }

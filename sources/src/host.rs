@@ -1,25 +1,17 @@
 //! The machine itself, once: names, CPUs, memory, storage.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source, through_json};
+use resource_tracker_core::{
+    Cadence, Host, Schedule, Section, Sections, Source, SourceConfig, SourceEntry, Tick, register_source, through_json,
+};
 use resource_tracker_metrics::HostMetrics;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::allocation::Allocation;
 use crate::disk::storage_bytes;
-use crate::gpu::Board;
 use crate::procfile::attribute;
 use crate::scan::value_of;
-
-/// How long the facts wait for GPUs that are being looked for.
-const PATIENCE: Duration = Duration::from_secs(3);
-
-/// Who looks for GPUs has said so by then.
-const SILENCE: Duration = Duration::from_millis(200);
 
 /// Names, CPUs, memory, GPUs and storage of the machine.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
@@ -70,14 +62,11 @@ through_json!(HostConfig);
 #[typetag::deserialize(name = "host")]
 impl SourceConfig for HostConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
-        Ok(Some(Box::new(HostFacts {
-            host: host.clone(),
-            suppress: self.suppress.clone(),
-            allocation: Allocation::shared(host)?,
-            gpus: Board::shared(host)?,
-            start: None,
-            told: false,
-        })))
+        Ok(Some(Box::new(HostSource { host: host.clone(), suppressed: self.suppress.clone() })))
+    }
+
+    fn schedule(&self) -> Schedule {
+        Schedule { cadence: Cadence::Once, blocking: false }
     }
 }
 
@@ -87,51 +76,37 @@ register_source!(
         .order(95)
 );
 
-struct HostFacts {
+struct HostSource {
     host: Host,
-    suppress: Vec<HostField>,
-    allocation: Arc<Allocation>,
-    gpus: Arc<Board>,
-    start: Option<Instant>,
-    told: bool,
+    suppressed: Vec<HostField>,
 }
 
-impl Source for HostFacts {
-    fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        self.allocation.pass(tick.elapsed);
-        if self.told && !tick.last {
-            return Ok(());
-        }
-        let start = *self.start.get_or_insert(tick.at);
-        let gpus = self.gpus.devices();
-        // NVML takes a while to begin, longer than a short interval.
-        let patience = if self.gpus.is_silent() { SILENCE } else { PATIENCE };
-        let waits = gpus.is_none() && tick.at.saturating_duration_since(start) < patience;
-        let is_due = !self.told && tick.number > 0 && (tick.last || !waits);
-        if !is_due && !tick.last {
-            return Ok(());
-        }
-        let mut facts = HostMetrics::default();
-        if is_due {
-            self.told = true;
-            facts = read(&self.host);
-            if let Some(gpus) = gpus {
-                facts.host_gpu_model = gpus.model;
-                facts.host_gpu_count = Some(gpus.count);
-                facts.host_gpu_vram_mib = Some(gpus.vram_bytes >> 20);
-            }
-        }
-        if tick.last {
-            facts.host_allocation = self.allocation.verdict();
-        }
-        suppress(&mut facts, |field, name| {
-            let variable = std::env::var(format!("TRACKER_{}", name.to_uppercase()));
-            self.suppress.contains(&field) || variable.is_ok_and(|value| matches!(value.trim(), "" | "0"))
-        });
-        if facts != HostMetrics::default() {
-            *out.section::<HostMetrics>() = facts;
-        }
+impl Source for HostSource {
+    fn collect(&mut self, _: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        *out.section() = HostFacts { facts: read(&self.host), suppressed: self.suppressed.clone() };
         Ok(())
+    }
+}
+
+/// What the machine tells of itself, and what of it the user does not want to be told.
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
+pub(crate) struct HostFacts {
+    pub(crate) facts: HostMetrics,
+    suppressed: Vec<HostField>,
+}
+
+impl Section for HostFacts {
+    const NAME: &'static str = "host";
+    const IS_INTERNAL: bool = true;
+}
+
+impl HostFacts {
+    /// Takes out what is not to be told.
+    pub(crate) fn suppress(&self, facts: &mut HostMetrics) {
+        suppress(facts, |field, name| {
+            let variable = std::env::var(format!("TRACKER_{}", name.to_uppercase()));
+            self.suppressed.contains(&field) || variable.is_ok_and(|value| matches!(value.trim(), "" | "0"))
+        });
     }
 }
 

@@ -1,10 +1,10 @@
 //! The built-in sources. Linking this crate registers them; one file holds one source: its configuration, its state,
 //! its parsing and its tests.
 
-mod allocation;
 pub mod cgroup;
 mod cloud;
 mod cpu;
+mod derived;
 mod disk;
 mod energy;
 pub mod fork_mark;

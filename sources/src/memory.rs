@@ -1,12 +1,10 @@
 //! Memory of the machine: `/proc/meminfo`, and major faults from `/proc/vmstat`.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 use resource_tracker_metrics::MemoryMetrics;
 
-use crate::allocation::Allocation;
 use crate::keyless::keyless;
 use crate::procfile::{FASTEST, ProcFile, percent, rate};
 use crate::scan::{lines, number, value_of, words};
@@ -22,7 +20,6 @@ impl SourceConfig for MemoryConfig {
         let meminfo = ProcFile::open(host.procfs.join("meminfo"))?;
         Ok(Some(Box::new(Memory {
             meminfo,
-            allocation: Allocation::shared(host)?,
             faults: ProcFile::open_if_present(host.procfs.join("vmstat")).map(|vmstat| Faults {
                 vmstat,
                 before: None,
@@ -38,7 +35,6 @@ register_source!(
 
 struct Memory {
     meminfo: ProcFile,
-    allocation: Arc<Allocation>,
     faults: Option<Faults>,
 }
 
@@ -67,8 +63,6 @@ impl Source for Memory {
         let info = Meminfo::parse(self.meminfo.read()?);
         let memory = out.section::<MemoryMetrics>();
         *memory = info.metrics();
-        let secs = tick.elapsed.as_secs_f64();
-        self.allocation.add(|used| used.machine_memory += memory.used_mib as f64 * secs);
         memory.major_faults_per_sec = self.faults.as_mut().and_then(|faults| faults.rate(tick.at));
         Ok(())
     }

@@ -7,9 +7,11 @@ use super::apart::Apart;
 use crate::isolation::Guard;
 use crate::pool::Pool;
 use crate::sample::Sections;
-use crate::source::{Cadence, Host, Schedule, Source, SourceConfig, Tick};
+use crate::source::{Cadence, Host, Schedule, Source, SourceConfig, SourceState, Tick};
 
 pub(crate) struct Feed {
+    name: Arc<str>,
+    state: SourceState,
     cadence: Cadence,
     place: Place,
     /// When the tick of its last reading was due, which is exact where the tick itself came a little early or late.
@@ -52,7 +54,13 @@ impl Feed {
         } else {
             Place::Here(Box::new(reader))
         };
-        Self { cadence, place, last_due: None, last: Last::default(), done: false }
+        let (name, state) = (name.into(), SourceState::Awaited);
+        Self { name, state, cadence, place, last_due: None, last: Last::default(), done: false }
+    }
+
+    /// Its name, and what came of reading it so far.
+    pub(crate) fn state(&self) -> (Arc<str>, SourceState) {
+        (Arc::clone(&self.name), self.state)
     }
 
     /// Asks a source that blocks, so that it works while the others are read. The tick was `due` then.
@@ -79,6 +87,12 @@ impl Feed {
                 self.last_due = Some(due);
                 Some(reader.read(tick.clone()))
             }
+        };
+        self.state = match &reading {
+            None => self.state,
+            Some(Reading::Read(_)) => SourceState::Read,
+            Some(Reading::Failed) => SourceState::Failed,
+            Some(Reading::Absent) => SourceState::Absent,
         };
         let sections = match &reading {
             None => self.last.repeat(),

@@ -2,6 +2,7 @@
 
 mod apart;
 mod built;
+mod derive;
 mod feed;
 mod outlet;
 
@@ -13,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::clock::Clock;
+use crate::derivation::Derivation;
 use crate::job::{Outcome, Run};
 use crate::patience;
 use crate::pool::Pool;
@@ -22,6 +24,7 @@ use crate::sink::{Sink, SinkConfig, SinkContext};
 use crate::source::{Host, Schedule, Source, SourceConfig, Tick};
 use crate::tracked::{JobCgroup, Ledger, Members, Tracked};
 use built::Built;
+use derive::Derivations;
 use feed::Feed;
 use outlet::{Named, Outlet, Outlets, lock};
 
@@ -30,6 +33,7 @@ pub struct Tracker {
     run: Run,
     host: Host,
     sources: Vec<(String, Box<dyn SourceConfig>)>,
+    derivations: Derivations,
     sinks: Vec<Named>,
     when_closed: Option<WhenClosed>,
     ledger: Ledger,
@@ -49,6 +53,7 @@ impl Tracker {
             run,
             host: Host::default(),
             sources: Vec::new(),
+            derivations: Derivations::default(),
             sinks: Vec::new(),
             when_closed: None,
             ledger: Ledger::default(),
@@ -75,6 +80,13 @@ impl Tracker {
     /// Adds a source that is built already: one that looks at something inside this program.
     pub fn own_source(self, name: impl Into<String>, source: impl Source + 'static, schedule: Schedule) -> Self {
         self.source(name, Box::new(Built::new(source, schedule)))
+    }
+
+    /// Adds a derivation. Those that are linked in or loaded are in the
+    /// [`Registry`](crate::registry::Registry::derivations).
+    pub fn derivation(mut self, name: &str, derivation: Box<dyn Derivation>) -> Self {
+        self.derivations.add(name, derivation);
+        self
     }
 
     /// Adds a sink.
@@ -148,6 +160,7 @@ impl Tracker {
         let outlets = Arc::new(Mutex::new(Outlets::new(self.sinks, &run, one_closed)));
         let mut sampler = Sampler {
             feeds: Vec::new(),
+            derivations: self.derivations,
             defaults: default_sections(),
             outlets: Arc::clone(&outlets),
             pool: Pool::new(),
@@ -190,6 +203,7 @@ fn default_sections() -> Vec<(&'static str, Arc<Sections>)> {
 
 struct Sampler {
     feeds: Vec<Feed>,
+    derivations: Derivations,
     defaults: Vec<(&'static str, Arc<Sections>)>,
     outlets: Arc<Mutex<Outlets>>,
     pool: Pool<Sample>,
@@ -258,16 +272,19 @@ impl Sampler {
         let timestamp = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.number += 1;
         let tick = self.tick(at, last);
-        let (feeds, defaults, run, steps) = (&mut self.feeds, &self.defaults, &self.run, &self.steps);
+        let (feeds, derivations) = (&mut self.feeds, &mut self.derivations);
+        let (defaults, run, steps) = (&self.defaults, &self.run, &self.steps);
         let elapsed = at.saturating_duration_since(self.previous);
         let (sample, ()) = self.pool.fill(|sample| {
             sample.run = Arc::clone(run);
             sample.timestamp = timestamp;
             sample.elapsed = elapsed;
             sample.parts.clear();
+            sample.states.clear();
             feeds.iter_mut().for_each(|feed| feed.ask(&tick, due));
             for feed in feeds {
                 sample.parts.extend(feed.read(&tick, due));
+                sample.states.push(feed.state());
                 steps.fetch_add(1, Ordering::Relaxed);
             }
             for (name, sections) in defaults {
@@ -275,6 +292,7 @@ impl Sampler {
                     sample.parts.push(Arc::clone(sections));
                 }
             }
+            derivations.complete(&tick, sample);
         });
         self.previous = at;
         lock(&self.outlets).open().iter_mut().for_each(|outlet| outlet.write(&sample));

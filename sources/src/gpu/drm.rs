@@ -8,11 +8,10 @@ use resource_tracker_metrics::GpuProcess;
 use crate::keyless::keyless;
 use crate::procfile::attribute;
 
-use super::Shared;
-use super::board::{Devices, Share};
 use super::fdinfo::Clients;
+use super::{DrmShare, Share};
 
-const NAME: &str = "drm";
+pub(super) const NAME: &str = "drm";
 
 /// These have sources of their own.
 const OTHERS: [&str; 2] = ["amdgpu", "nvidia"];
@@ -32,7 +31,7 @@ impl SourceConfig for DrmConfig {
             return Ok(None);
         }
         let clients = Clients::new(host.procfs.clone(), is_other);
-        Ok(Some(Box::new(Drm { shared: Shared::new(host)?, clients })))
+        Ok(Some(Box::new(Drm { clients })))
     }
 
     fn is_plainly_absent(&self, host: &Host) -> bool {
@@ -49,17 +48,16 @@ register_source!(
 );
 
 struct Drm {
-    shared: Shared,
     clients: Clients,
 }
 
 impl Source for Drm {
-    fn collect(&mut self, tick: &Tick, _: &mut Sections) -> anyhow::Result<()> {
-        self.shared.board.found(NAME, Devices::default());
+    fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         let tree = tick.tracked.as_ref().map(|tracked| tracked.pids()).unwrap_or_default();
         let usage = self.clients.read(&tree, tick.at);
         // Not every driver tells; that the job uses none is known when it has opened one.
-        let share = (!usage.is_empty()).then(|| {
+        let DrmShare(share) = out.section();
+        *share = (!usage.is_empty()).then(|| {
             let mut devices: Vec<&str> = usage.iter().map(|usage| usage.device.as_str()).collect();
             devices.sort_unstable();
             devices.dedup();
@@ -67,7 +65,6 @@ impl Source for Drm {
                 devices.into_iter().map(|device| processes(usage.iter().filter(|usage| usage.device == device)));
             lists.fold(Share::default(), |sum, list| sum.plus(Share::of(&list)))
         });
-        self.shared.board.used_by_job(NAME, share, tick.at);
         Ok(())
     }
 }

@@ -13,9 +13,6 @@ mod stat;
 mod status;
 mod tree;
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source, through_json};
 use resource_tracker_metrics::{ProcessAccounting, ProcessMetrics};
 use schemars::JsonSchema;
@@ -27,12 +24,7 @@ use member::Member;
 use pss::PssReader;
 use tree::Tree;
 
-use crate::allocation::Allocation;
-use crate::gpu::Board;
 use crate::procfile::{attribute, mib};
-
-/// What GPU sources said is believed for this long at least.
-const FRESH: Duration = Duration::from_secs(2);
 
 /// CPU time, memory, storage and context switches of the process tree that is tracked.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
@@ -60,9 +52,6 @@ impl SourceConfig for ProcessConfig {
             account: Account::new(),
             group: None,
             pss: PssReader::new(host, self.pss_budget_pct / 100.0),
-            allocation: Allocation::shared(host)?,
-            gpus: Board::shared(host)?,
-            rss: 0,
             peak_rss: 0,
             cpus: attribute(&host.sysfs.join("devices/system/cpu/present")).and_then(|list| cpus_in(&list)),
         })))
@@ -82,10 +71,6 @@ struct Process {
     pss: PssReader,
     /// CPUs that there are, or can be while it runs.
     cpus: Option<u64>,
-    allocation: Arc<Allocation>,
-    gpus: Arc<Board>,
-    /// Memory that the tree has resident, in bytes.
-    rss: u64,
     /// The most memory that the tree or one process of it had resident, in bytes.
     peak_rss: u64,
 }
@@ -125,21 +110,9 @@ impl Source for Process {
         });
         let is_alive = members.iter().any(|member| !member.stat.is_dead());
         metrics.process_rss_mib = is_alive.then(|| mib(rss));
-        let rss_before = std::mem::replace(&mut self.rss, rss);
-        let (secs, cores) = (tick.elapsed.as_secs_f64(), metrics.process_cores_used.unwrap_or_default());
-        self.allocation.add(|used| {
-            *used.job_cpu.get_or_insert_default() += cores * secs;
-            // What has just ended held its memory until then.
-            *used.job_memory.get_or_insert_default() += mib(if is_alive { rss } else { rss_before }) * secs;
-        });
         metrics.process_peak_rss_mib = Some(mib(self.peak_rss));
         metrics.process_voluntary_context_switches = Some(found.switches.voluntary);
         metrics.process_involuntary_context_switches = Some(found.switches.involuntary);
-        if let Some(share) = self.gpus.share_of_job(tick.at, (tick.elapsed * 3).max(FRESH)).filter(|_| is_alive) {
-            metrics.process_gpu_usage = share.usage;
-            metrics.process_gpu_vram_mib = Some(mib(share.vram_bytes));
-            metrics.process_gpu_utilized = share.usage.map(|_| share.utilized);
-        }
         let pss = self.pss.read(members, tick.at);
         metrics.process_pss_mib = pss.map(|pss| pss.kib as f64 / 1024.0);
         metrics.process_pss_age_secs = pss.map(|pss| pss.age.as_secs_f64());

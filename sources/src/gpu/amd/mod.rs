@@ -15,7 +15,6 @@ use resource_tracker_metrics::Gpus;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Shared;
 use super::fdinfo::Clients;
 use super::namespace::Namespace;
 use super::visible::Visible;
@@ -23,7 +22,7 @@ use card::Card;
 use kfd::Kfd;
 use metrics::Readable;
 
-const NAME: &str = "amd";
+pub(super) const NAME: &str = "amd";
 
 /// What a job is told of the devices that are meant for it.
 const VARIABLES: [&str; 2] = ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"];
@@ -49,12 +48,9 @@ through_json!(AmdConfig);
 impl SourceConfig for AmdConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         // Where the driver is not loaded, nothing of libdrm is touched.
-        let shared = Shared::new(host)?;
         if self.is_plainly_absent(host) {
-            shared.board.absent(NAME);
             return Ok(None);
         }
-        shared.board.looking(NAME);
         let kfd = Kfd::new(&host.sysfs);
         let cards = card::all(host, &self.devices, &kfd);
         let broken = cards.iter().find_map(|card| match metrics::check(&card.path) {
@@ -65,13 +61,11 @@ impl SourceConfig for AmdConfig {
             log::warn!("source amd: {}: {reason}; it is off", card.path.join(metrics::FILE).display());
         }
         if cards.is_empty() || broken.is_some() {
-            shared.board.absent(NAME);
             return Ok(None);
         }
         Ok(Some(Box::new(Amd {
             cards,
             kfd,
-            shared,
             host: host.clone(),
             clients: Clients::new(host.procfs.clone(), |driver| driver == "amdgpu"),
             namespace: Namespace::new(NAME, &host.procfs),
@@ -95,7 +89,6 @@ register_source!(
 struct Amd {
     cards: Vec<Card>,
     kfd: Kfd,
-    shared: Shared,
     host: Host,
     clients: Clients,
     namespace: Namespace,
@@ -121,7 +114,6 @@ impl Source for Amd {
             self.visible.add(&VARIABLES, &self.host.procfs, tick, &mut metrics.detail);
             list.push(metrics);
         }
-        super::tell(&self.shared.board, &self.shared.allocation, NAME, list, tick);
         Ok(())
     }
 }

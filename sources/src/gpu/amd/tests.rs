@@ -124,7 +124,7 @@ fn processes_that_compute_belong_to_the_job() {
     let list = read(&mut *source, &tick(1, Some(own as i32)));
     let expected = [GpuProcess { pid: own as i32, vram_bytes: Some(1 << 30), utilization_pct: Some(25.0) }];
     assert_eq!((list[0].processes.as_deref(), list[0].process_count), (Some(&expected[..]), Some(2)));
-    let share = crate::gpu::Board::shared(&host).unwrap().share_of_job(Instant::now(), Duration::from_secs(5)).unwrap();
+    let share = crate::gpu::Share::of_devices(&list).unwrap();
     assert_eq!((share.usage, share.vram_bytes, share.utilized), (Some(0.25), 1 << 30, 1));
 }
 

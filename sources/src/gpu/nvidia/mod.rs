@@ -18,14 +18,13 @@ use resource_tracker_metrics::{GpuMetrics, Gpus};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Shared;
 use super::namespace::Namespace;
 use super::visible::Visible;
 use device::Device;
 use library::Library;
 use pcie::Pcie;
 
-const NAME: &str = "nvidia";
+pub(super) const NAME: &str = "nvidia";
 
 /// What a job is told of the devices that are meant for it.
 const VARIABLES: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"];
@@ -44,20 +43,12 @@ through_json!(NvidiaConfig);
 #[typetag::deserialize(name = "nvidia")]
 impl SourceConfig for NvidiaConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
-        let shared = Shared::new(host)?;
         if self.is_plainly_absent(host) {
-            shared.board.absent(NAME);
             return Ok(None);
         }
-        shared.board.looking(NAME);
-        let library = library::open(self.library.as_deref());
-        if !matches!(library, Ok(Some(_))) {
-            shared.board.absent(NAME);
-        }
-        let Some(library) = library? else { return Ok(None) };
+        let Some(library) = library::open(self.library.as_deref())? else { return Ok(None) };
         Ok(Some(Box::new(Nvidia {
             library,
-            shared,
             host: host.clone(),
             devices: Vec::new(),
             pcie: Pcie::default(),
@@ -87,7 +78,6 @@ register_source!(
 
 struct Nvidia {
     library: &'static Library,
-    shared: Shared,
     host: Host,
     devices: Vec<Device>,
     pcie: Pcie,
@@ -113,7 +103,6 @@ impl Source for Nvidia {
         for gpu in list.iter_mut() {
             self.visible.add(&VARIABLES, &self.host.procfs, tick, &mut gpu.detail);
         }
-        super::tell(&self.shared.board, &self.shared.allocation, NAME, list, tick);
         Ok(())
     }
 }

@@ -1,0 +1,5 @@
+//! What follows from what several sources saw. One file holds one derivation.
+
+mod allocation;
+mod host;
+mod job_gpus;
