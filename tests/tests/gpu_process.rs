@@ -38,6 +38,28 @@ fn what_the_job_has_of_two_gpus() {
     nvml.assert_row(&columns, ",0.7000,4608.0000,1,", job, &expected);
 }
 
+/// The sum is of the very list in the sample, also where each reading of it is another.
+#[test]
+fn what_the_job_has_is_of_the_same_tick_as_the_gpus() {
+    let job = json!([{ "pid": 3_999_998, "bytes": 1u64 << 30, "grows": 1 << 20, "share": 10 }]);
+    let nvml = Nvml::new(json!({ "devices": [{ "utilization": [50, 1], "processes": job }] }));
+    let recording = Recording::new();
+    // The library is told the number of the process, because looking for one takes long, and it is then asked rarely.
+    let sees = recording.until(30, "\"process_gpu_vram_mib\":1");
+    let script = format!("sleep 1011.25 & sed -i s/3999998/$!/ \"$FAKE_NVML\"; {sees}; kill $!");
+    nvml.record(&recording, &["-i", "50ms"], &script);
+    let mut held = Vec::new();
+    for sample in with_gpus(&recording) {
+        let Some(sum) = sample["cpu"]["process_gpu_vram_mib"].as_f64() else { continue };
+        let listed = sample["gpu"][0]["processes"].as_array().unwrap();
+        let bytes: u64 = listed.iter().map(|process| process["vram_bytes"].as_u64().unwrap()).sum();
+        assert_eq!(sum, (bytes >> 20) as f64, "{sample}");
+        held.push(bytes);
+    }
+    held.dedup();
+    assert!(held.len() > 10, "it changes with every reading: {held:?}");
+}
+
 /// In a container the driver may name processes by their numbers on the host, which say nothing there.
 #[test]
 fn processes_of_another_pid_namespace_are_not_taken_for_ours() {

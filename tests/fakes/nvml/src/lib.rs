@@ -6,7 +6,7 @@
 mod script;
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use nvml_wrapper_sys::bindings::field_id::{
@@ -305,6 +305,9 @@ pub unsafe extern "C" fn nvmlDeviceGetMigDeviceHandleByIndex(
     })
 }
 
+/// Bytes by which processes have grown.
+static GROWN: AtomicU64 = AtomicU64::new(0);
+
 fn list_processes(device: &Device, draw: bool, count: *mut c_uint, list: *mut nvmlProcessInfo_t) -> nvmlReturn_t {
     let mut processes: Vec<_> = device.processes.iter().filter(|process| process.draws == draw).collect();
     if device.churn && !list.is_null() {
@@ -329,7 +332,8 @@ fn list_processes(device: &Device, draw: bool, count: *mut c_uint, list: *mut nv
         unsafe {
             let mut info: nvmlProcessInfo_t = std::mem::zeroed();
             info.pid = process.pid().unwrap_or(0);
-            info.usedGpuMemory = process.bytes;
+            let grown = GROWN.fetch_add(process.grows, Ordering::Relaxed);
+            info.usedGpuMemory = process.bytes + grown;
             info.gpuInstanceId = c_uint::MAX;
             info.computeInstanceId = c_uint::MAX;
             list.add(index).write(info);

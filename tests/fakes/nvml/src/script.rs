@@ -66,6 +66,8 @@ pub struct Process {
     pub argument: String,
     pub pid: u32,
     pub bytes: u64,
+    /// It holds so many bytes more whenever it is asked for.
+    pub grows: u64,
     pub share: u32,
     pub draws: bool,
 }
