@@ -45,7 +45,7 @@ fn what_the_job_has_is_of_the_same_tick_as_the_gpus() {
     let nvml = Nvml::new(json!({ "devices": [{ "utilization": [50, 1], "processes": job }] }));
     let recording = Recording::new();
     // The library is told the number of the process, because looking for one takes long, and it is then asked rarely.
-    let sees = recording.until(30, "\"process_gpu_vram_mib\":1");
+    let sees = recording.until(10, "\"process_gpu_vram_mib\":1");
     let script = format!("sleep 1011.25 & sed -i s/3999998/$!/ \"$FAKE_NVML\"; {sees}; kill $!");
     nvml.record(&recording, &["-i", "50ms"], &script);
     let mut held = Vec::new();
@@ -57,7 +57,7 @@ fn what_the_job_has_is_of_the_same_tick_as_the_gpus() {
         held.push(bytes);
     }
     held.dedup();
-    assert!(held.len() > 10, "it changes with every reading: {held:?}");
+    assert!(held.len() > 3, "it changes with every reading: {held:?}");
 }
 
 /// In a container the driver may name processes by their numbers on the host, which say nothing there.
