@@ -14,7 +14,7 @@ pub mod config;
 pub mod derivation;
 #[doc(hidden)]
 pub mod fuzzing;
-mod isolation;
+mod guard;
 pub mod job;
 mod json;
 mod patience;
@@ -32,7 +32,7 @@ pub mod unit;
 
 pub use config::{ConfigError, Settings};
 pub use derivation::{Derivation, DerivationEntry};
-pub use isolation::is_guarded;
+pub use guard::is_guarded;
 pub use job::{Job, Outcome, Run};
 pub use sample::{Sample, Section, SectionEntry, Sections};
 pub use schema::sample_schema;

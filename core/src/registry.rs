@@ -61,12 +61,12 @@ pub struct ComponentType {
     pub description: &'static str,
     /// Whether it is on unless the user turns it off.
     pub on_by_default: bool,
-    pub(crate) from: From,
+    pub(crate) origin: Origin,
 }
 
 /// Where a type of component is from.
 #[derive(Clone, Copy)]
-pub(crate) enum From {
+pub(crate) enum Origin {
     Linked { schema: fn(&mut SchemaGenerator) -> Schema, defaults: fn() -> serde_json::Result<Json> },
     PluginSource(&'static SourceType),
     PluginSink(&'static SinkType),
@@ -75,28 +75,28 @@ pub(crate) enum From {
 impl ComponentType {
     /// The JSON Schema of its configuration, with nothing left to look up elsewhere.
     pub fn schema(&self) -> Json {
-        match self.from {
-            From::Linked { schema, .. } => schema(&mut inline_generator()).to_value(),
-            From::PluginSource(source) => source.is.about.schema.clone(),
-            From::PluginSink(sink) => sink.is.about.schema.clone(),
+        match self.origin {
+            Origin::Linked { schema, .. } => schema(&mut inline_generator()).to_value(),
+            Origin::PluginSource(source) => source.info.component.schema.clone(),
+            Origin::PluginSink(sink) => sink.info.component.schema.clone(),
         }
     }
 
     /// Its configuration when the user says nothing: a JSON object.
     pub fn defaults(&self) -> Json {
-        match self.from {
-            From::Linked { defaults, .. } => defaults().unwrap_or_default(),
-            From::PluginSource(source) => source.is.about.defaults.clone(),
-            From::PluginSink(sink) => sink.is.about.defaults.clone(),
+        match self.origin {
+            Origin::Linked { defaults, .. } => defaults().unwrap_or_default(),
+            Origin::PluginSource(source) => source.info.component.defaults.clone(),
+            Origin::PluginSink(sink) => sink.info.component.defaults.clone(),
         }
     }
 
     /// The plugin that it is from; `None` for one that is linked in.
     pub fn plugin(&self) -> Option<&'static Path> {
-        match self.from {
-            From::Linked { .. } => None,
-            From::PluginSource(source) => Some(&source.file),
-            From::PluginSink(sink) => Some(&sink.file),
+        match self.origin {
+            Origin::Linked { .. } => None,
+            Origin::PluginSource(source) => Some(&source.file),
+            Origin::PluginSink(sink) => Some(&sink.file),
         }
     }
 }
@@ -129,8 +129,8 @@ impl Registry {
     /// component whose name is taken.
     pub fn load(&mut self, file: &Path, isolation: Isolation) -> anyhow::Result<()> {
         let plugin = plugin::load(file, isolation).with_context(|| format!("plugin {}", file.display()))?;
-        let names = plugin.sources.iter().map(|source| &source.is.about.name);
-        let names: Vec<&String> = names.chain(plugin.sinks.iter().map(|sink| &sink.is.about.name)).collect();
+        let names = plugin.sources.iter().map(|source| &source.info.component.name);
+        let names: Vec<&String> = names.chain(plugin.sinks.iter().map(|sink| &sink.info.component.name)).collect();
         for (index, name) in names.iter().enumerate() {
             let taken = Kind::ALL.into_iter().flat_map(|kind| self.of(kind)).find(|known| known.name == name.as_str());
             let who = match taken {
@@ -152,15 +152,15 @@ impl Registry {
     /// All sources, in the order in which they are read.
     pub fn sources(&self) -> Vec<ComponentType> {
         let linked = inventory::iter::<SourceEntry>().map(|entry| {
-            let from = From::Linked { schema: entry.schema, defaults: entry.defaults };
+            let origin = Origin::Linked { schema: entry.schema, defaults: entry.defaults };
             let (name, description, on_by_default) = (entry.name, entry.description, entry.on_by_default);
-            (entry.order, ComponentType { kind: Kind::Source, name, description, on_by_default, from })
+            (entry.order, ComponentType { kind: Kind::Source, name, description, on_by_default, origin })
         });
         let loaded = self.plugins.iter().flat_map(|plugin| &plugin.sources).map(|source| {
-            let (about, on_by_default) = (&source.is.about, source.is.on_by_default);
-            let from = From::PluginSource(source);
+            let (about, on_by_default) = (&source.info.component, source.info.on_by_default);
+            let origin = Origin::PluginSource(source);
             let (name, description) = (about.name.as_str(), about.description.as_str());
-            (source.is.order, ComponentType { kind: Kind::Source, name, description, on_by_default, from })
+            (source.info.order, ComponentType { kind: Kind::Source, name, description, on_by_default, origin })
         });
         let entries = sorted_by_key(linked.chain(loaded), |(order, source)| (*order, source.name));
         entries.into_iter().map(|(_, source)| source).collect()
@@ -169,14 +169,14 @@ impl Registry {
     /// All sinks, by name.
     pub fn sinks(&self) -> Vec<ComponentType> {
         let linked = inventory::iter::<SinkEntry>().map(|entry| {
-            let from = From::Linked { schema: entry.schema, defaults: entry.defaults };
+            let origin = Origin::Linked { schema: entry.schema, defaults: entry.defaults };
             let (name, description) = (entry.name, entry.description);
-            ComponentType { kind: Kind::Sink, name, description, on_by_default: false, from }
+            ComponentType { kind: Kind::Sink, name, description, on_by_default: false, origin }
         });
         let loaded = self.plugins.iter().flat_map(|plugin| &plugin.sinks).map(|sink| {
-            let (about, from) = (&sink.is.about, From::PluginSink(sink));
+            let (about, origin) = (&sink.info.component, Origin::PluginSink(sink));
             let (name, description) = (about.name.as_str(), about.description.as_str());
-            ComponentType { kind: Kind::Sink, name, description, on_by_default: false, from }
+            ComponentType { kind: Kind::Sink, name, description, on_by_default: false, origin }
         });
         sorted_by_key(linked.chain(loaded), |sink| sink.name)
     }

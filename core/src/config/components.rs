@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 
 use super::{ConfigError, Settings};
-use crate::registry::{ComponentType, From, Kind, nearest};
+use crate::registry::{ComponentType, Kind, Origin, nearest};
 use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
 
@@ -53,7 +53,7 @@ impl Component {
 
     /// Reads `values` as the configuration of this component's type: by way of typetag, or the plugin.
     pub(super) fn parse<T: Configuration>(&self, values: Map<String, Json>) -> serde_json::Result<T> {
-        if let Some(config) = T::from_plugin(self.component_type.from, &values) {
+        if let Some(config) = T::from_plugin(self.component_type.origin, &values) {
             return config;
         }
         let mut tagged = Map::from_iter([("type".to_owned(), Json::from(self.component_type.name))]);
@@ -65,18 +65,18 @@ impl Component {
 /// A configuration of either kind.
 pub(super) trait Configuration: DeserializeOwned {
     /// `None` when the component is none of a plugin.
-    fn from_plugin(from: From, values: &Map<String, Json>) -> Option<serde_json::Result<Self>>;
+    fn from_plugin(origin: Origin, values: &Map<String, Json>) -> Option<serde_json::Result<Self>>;
 }
 
 impl Configuration for Box<dyn SourceConfig> {
-    fn from_plugin(from: From, values: &Map<String, Json>) -> Option<serde_json::Result<Self>> {
-        if let From::PluginSource(source) = from { Some(source.configure(values.clone())) } else { None }
+    fn from_plugin(origin: Origin, values: &Map<String, Json>) -> Option<serde_json::Result<Self>> {
+        if let Origin::PluginSource(source) = origin { Some(source.configure(values.clone())) } else { None }
     }
 }
 
 impl Configuration for Box<dyn SinkConfig> {
-    fn from_plugin(from: From, values: &Map<String, Json>) -> Option<serde_json::Result<Self>> {
-        if let From::PluginSink(sink) = from { Some(sink.configure(values.clone())) } else { None }
+    fn from_plugin(origin: Origin, values: &Map<String, Json>) -> Option<serde_json::Result<Self>> {
+        if let Origin::PluginSink(sink) = origin { Some(sink.configure(values.clone())) } else { None }
     }
 }
 

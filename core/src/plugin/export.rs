@@ -17,7 +17,7 @@ use super::abi::{
 };
 use super::messages;
 use super::run::name_forever;
-use crate::isolation::{self, is_guarded, panic_message};
+use crate::guard::{self, is_guarded, panic_message};
 use crate::job::{Outcome, Run};
 use crate::json;
 use crate::registry::{inline_generator, linked_sections};
@@ -180,7 +180,7 @@ fn parse<T: serde::de::DeserializeOwned>(name: &str, config: &str) -> anyhow::Re
 /// # Safety
 /// `reply` is that of the call, and `host` is there during the call, or null.
 unsafe fn guarded(host: *const HostTable, reply: *const Reply, body: impl FnOnce() -> anyhow::Result<i32>) -> i32 {
-    let message = match messages::with_host(host, || isolation::guarded(body)) {
+    let message = match messages::with_host(host, || guard::guarded(body)) {
         Ok(Ok(code)) => return code,
         Ok(Err(error)) => format!("{error:#}"),
         Err(panic) => format!("it panicked: {}", panic_message(&*panic)),

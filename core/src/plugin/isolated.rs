@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail};
 use serde::{Deserialize, Serialize};
 
-use super::keeper::{Keeper, Silence};
 use super::load::{self, Loaded};
 use super::sections;
 use super::sink::{LocalSink, TakesTexts};
 use super::source::LocalSource;
-use super::types::{Place, SinkType, SourceType};
+use super::supervisor::{NoAnswer, Supervisor};
+use super::types::{Hosting, SinkType, SourceType};
 use crate::json;
 use crate::sample::Sections;
 use crate::source::{Host, Source, Tick};
@@ -46,60 +46,60 @@ enum Reply {
 
 /// Describes a plugin, without loading it into this process.
 pub(super) fn describe(file: &Path) -> anyhow::Result<Loaded> {
-    let keeper = keeper(file)?;
-    let text = ask(&keeper, &Request::Describe, Some(PATIENCE))?.unwrap_or_default();
+    let supervisor = supervisor(file)?;
+    let text = ask(&supervisor, &Request::Describe, Some(PATIENCE))?.unwrap_or_default();
     let description: load::Description = serde_json::from_str(&text)?;
-    let sources = description.sources.iter().map(|_| Place::Apart).collect();
-    let sinks = description.sinks.iter().map(|_| Place::Apart).collect();
+    let sources = description.sources.iter().map(|_| Hosting::Isolated).collect();
+    let sinks = description.sinks.iter().map(|_| Hosting::Isolated).collect();
     Ok(Loaded { description, sources, sinks })
 }
 
 /// A process for a source of this configuration, which the plugin has looked at there.
-pub(super) fn configured_source(source: &SourceType, config: &str) -> anyhow::Result<Keeper> {
-    let request = Request::CheckSource { name: source.is.about.name.clone(), config: config.to_owned() };
-    let keeper = checked(&source.file, &request)?;
+pub(super) fn configured_source(source: &SourceType, config: &str) -> anyhow::Result<Supervisor> {
+    let request = Request::CheckSource { name: source.info.component.name.clone(), config: config.to_owned() };
+    let supervisor = checked(&source.file, &request)?;
     // Only a sink may own it.
-    keeper.leave_stdout()?;
-    Ok(keeper)
+    supervisor.leave_stdout()?;
+    Ok(supervisor)
 }
 
 /// The same for a sink.
-pub(super) fn configured_sink(sink: &SinkType, config: &str) -> anyhow::Result<Keeper> {
-    checked(&sink.file, &Request::CheckSink { name: sink.is.about.name.clone(), config: config.to_owned() })
+pub(super) fn configured_sink(sink: &SinkType, config: &str) -> anyhow::Result<Supervisor> {
+    checked(&sink.file, &Request::CheckSink { name: sink.info.component.name.clone(), config: config.to_owned() })
 }
 
 /// The check has a life of its own, in which standard output is still the tracker's.
-fn checked(file: &Path, request: &Request) -> anyhow::Result<Keeper> {
-    let keeper = keeper(file)?;
-    ask(&keeper, request, Some(PATIENCE))?;
-    keeper.end_life(PATIENCE)?;
-    Ok(keeper)
+fn checked(file: &Path, request: &Request) -> anyhow::Result<Supervisor> {
+    let supervisor = supervisor(file)?;
+    ask(&supervisor, request, Some(PATIENCE))?;
+    supervisor.end_life(PATIENCE)?;
+    Ok(supervisor)
 }
 
-fn ask(keeper: &Keeper, request: &Request, limit: Option<Duration>) -> anyhow::Result<Option<String>> {
-    answer(keeper, request, limit)?
+fn ask(supervisor: &Supervisor, request: &Request, limit: Option<Duration>) -> anyhow::Result<Option<String>> {
+    answer(supervisor, request, limit)?
 }
 
 /// Told apart: that there is no answer, and that it is a failure.
 fn answer(
-    keeper: &Keeper,
+    supervisor: &Supervisor,
     request: &Request,
     limit: Option<Duration>,
-) -> Result<anyhow::Result<Option<String>>, Silence> {
-    let request = serde_json::to_vec(request).map_err(|error| Silence::Lost(error.into()))?;
-    let reply = keeper.ask(&request, limit)?;
+) -> Result<anyhow::Result<Option<String>>, NoAnswer> {
+    let request = serde_json::to_vec(request).map_err(|error| NoAnswer::Lost(error.into()))?;
+    let reply = supervisor.ask(&request, limit)?;
     match serde_json::from_slice(&reply) {
         Ok(Reply::Ok(text)) => Ok(Ok(Some(text))),
         Ok(Reply::Absent) => Ok(Ok(None)),
         Ok(Reply::Failed(why)) => Ok(Err(anyhow!(why))),
-        Err(error) => Err(Silence::Lost(error.into())),
+        Err(error) => Err(NoAnswer::Lost(error.into())),
     }
 }
 
 /// A source on the other side.
 pub(super) struct RemoteSource {
     source: &'static SourceType,
-    keeper: Arc<Keeper>,
+    supervisor: Arc<Supervisor>,
     config: String,
     host: Host,
     is_open: bool,
@@ -109,12 +109,12 @@ pub(super) struct RemoteSource {
 }
 
 impl RemoteSource {
-    pub(super) fn new(source: &'static SourceType, keeper: Arc<Keeper>, config: String, host: &Host) -> Self {
-        Self { source, keeper, config, host: host.clone(), is_open: false, is_absent: false, was_read: false }
+    pub(super) fn new(source: &'static SourceType, supervisor: Arc<Supervisor>, config: String, host: &Host) -> Self {
+        Self { source, supervisor, config, host: host.clone(), is_open: false, is_absent: false, was_read: false }
     }
 
     fn ask(&mut self, request: &Request) -> anyhow::Result<Option<String>> {
-        let answered = answer(&self.keeper, request, None);
+        let answered = answer(&self.supervisor, request, None);
         self.is_open &= answered.is_ok();
         answered?
     }
@@ -127,7 +127,7 @@ impl RemoteSource {
         }
         if !self.is_open {
             let request = Request::OpenSource {
-                name: self.source.is.about.name.clone(),
+                name: self.source.info.component.name.clone(),
                 config: self.config.clone(),
                 procfs: self.host.procfs.clone(),
                 sysfs: self.host.sysfs.clone(),
@@ -159,7 +159,7 @@ impl Source for RemoteSource {
 /// A sink on the other side.
 pub(super) struct RemoteSink {
     sink: &'static SinkType,
-    keeper: Arc<Keeper>,
+    supervisor: Arc<Supervisor>,
     config: String,
     wraps_command: bool,
     run: Option<String>,
@@ -171,18 +171,18 @@ impl RemoteSink {
     /// When its process is gone.
     pub(super) fn new(
         sink: &'static SinkType,
-        keeper: Arc<Keeper>,
+        supervisor: Arc<Supervisor>,
         config: String,
         wraps_command: bool,
     ) -> anyhow::Result<Self> {
         if wraps_command {
-            keeper.leave_stdout()?;
+            supervisor.leave_stdout()?;
         }
-        Ok(Self { sink, keeper, config, wraps_command, run: None, is_open: false })
+        Ok(Self { sink, supervisor, config, wraps_command, run: None, is_open: false })
     }
 
     fn ask(&mut self, request: &Request) -> anyhow::Result<()> {
-        let answered = answer(&self.keeper, request, None);
+        let answered = answer(&self.supervisor, request, None);
         self.is_open &= answered.is_ok();
         answered?.map(drop)
     }
@@ -190,7 +190,7 @@ impl RemoteSink {
     /// Opens it, and begins the run, also in a new life.
     fn open(&mut self) -> anyhow::Result<()> {
         if !self.is_open {
-            let (name, config) = (self.sink.is.about.name.clone(), self.config.clone());
+            let (name, config) = (self.sink.info.component.name.clone(), self.config.clone());
             self.ask(&Request::OpenSink { name, config, wraps_command: self.wraps_command })?;
             self.is_open = true;
             if let Some(run) = self.run.clone() {
@@ -219,9 +219,9 @@ impl TakesTexts for RemoteSink {
 }
 
 /// The process of a file.
-fn keeper(file: &Path) -> anyhow::Result<Keeper> {
+fn supervisor(file: &Path) -> anyhow::Result<Supervisor> {
     let worker = Rc::new(RefCell::new(Worker { file: file.to_owned(), plugin: None, open: None }));
-    Keeper::start(move |request| {
+    Supervisor::start(move |request| {
         let reply = serde_json::from_slice(request).map_err(anyhow::Error::from);
         let reply = reply.and_then(|request| worker.borrow_mut().answer(request));
         let reply = reply.unwrap_or_else(|error| Reply::Failed(format!("{error:#}")));
@@ -252,11 +252,11 @@ impl Worker {
             None => self.plugin.insert(load::load(&self.file, load::Isolation::None)?),
         };
         let source = |name: &str| {
-            let found = plugin.sources.iter().find(|source| source.is.about.name == name);
+            let found = plugin.sources.iter().find(|source| source.info.component.name == name);
             found.copied().context("it has no such source any more")
         };
         let sink = |name: &str| {
-            let found = plugin.sinks.iter().find(|sink| sink.is.about.name == name);
+            let found = plugin.sinks.iter().find(|sink| sink.info.component.name == name);
             found.copied().context("it has no such sink any more")
         };
         let values = |config: &str| serde_json::from_str(config);
@@ -266,7 +266,7 @@ impl Worker {
             Request::CheckSink { name, config } => drop(sink(&name)?.configure(values(&config)?)?),
             Request::OpenSource { name, config, procfs, sysfs } => {
                 let source = source(&name)?;
-                let Place::Here { table, original } = &source.place else { bail!("it was loaded elsewhere") };
+                let Hosting::InProcess { table, original } = &source.hosting else { bail!("it was loaded elsewhere") };
                 match LocalSource::open(source, table, *original, &config, &procfs, &sysfs)? {
                     None => return Ok(Reply::Absent),
                     Some(open) => {
@@ -297,7 +297,7 @@ impl Worker {
             }
             Request::OpenSink { name, config, wraps_command } => {
                 let sink = sink(&name)?;
-                let Place::Here { table, original } = &sink.place else { bail!("it was loaded elsewhere") };
+                let Hosting::InProcess { table, original } = &sink.hosting else { bail!("it was loaded elsewhere") };
                 self.open = Some(Opened::Sink(Box::new(LocalSink::new(sink, table, *original, config, wraps_command))));
             }
             Request::Start(text) => self.sink()?.start(&text)?,

@@ -14,7 +14,7 @@ use super::abi::{
 use super::isolated;
 use super::layout::SIZES_1_0;
 use super::sections::PluginSection;
-use super::types::{About, AboutSink, AboutSource, Place, SinkType, SourceType};
+use super::types::{ComponentInfo, Hosting, SinkInfo, SinkType, SourceInfo, SourceType};
 use crate::trust::TrustedFile;
 
 /// More components or sections than this is no plugin but noise.
@@ -45,15 +45,15 @@ pub(super) struct Description {
     pub(super) name: String,
     pub(super) version: String,
     pub(super) sections: serde_json::Map<String, Json>,
-    pub(super) sources: Vec<AboutSource>,
-    pub(super) sinks: Vec<AboutSink>,
+    pub(super) sources: Vec<SourceInfo>,
+    pub(super) sinks: Vec<SinkInfo>,
 }
 
 /// A description with the tables that it is of.
 pub(super) struct Loaded {
     pub(super) description: Description,
-    pub(super) sources: Vec<Place<SourceTable>>,
-    pub(super) sinks: Vec<Place<SinkTable>>,
+    pub(super) sources: Vec<Hosting<SourceTable>>,
+    pub(super) sinks: Vec<Hosting<SinkTable>>,
 }
 
 /// Loads a plugin for good.
@@ -73,11 +73,11 @@ pub(super) fn keep(file: &Path, loaded: Loaded) -> &'static Plugin {
     let Description { name, version, sections, sources, sinks } = loaded.description;
     let sections = sections.into_iter().map(|(name, schema)| PluginSection::new(name, schema));
     let sections: &'static [PluginSection] = sections.collect::<Vec<_>>().leak();
-    let source = |(is, place)| {
-        let source = SourceType { is, file: file.to_owned(), sections, place };
+    let source = |(info, hosting)| {
+        let source = SourceType { info, file: file.to_owned(), sections, hosting };
         &*Box::leak(Box::new(source))
     };
-    let sink = |(is, place)| &*Box::leak(Box::new(SinkType { is, file: file.to_owned(), place }));
+    let sink = |(info, hosting)| &*Box::leak(Box::new(SinkType { info, file: file.to_owned(), hosting }));
     let plugin = Plugin {
         name,
         version,
@@ -137,8 +137,8 @@ pub(super) unsafe fn inspect(entry: Entry) -> anyhow::Result<Loaded> {
             tables(table.sinks, table.sink_count, SIZES_1_0.sink, "a sink")?,
         )
     };
-    let about_source = |(table, _): &(SourceTable, _)| about_source(table);
-    let about_sink = |(table, _): &(SinkTable, _)| about_sink(table);
+    let of_source = |(table, _): &(SourceTable, _)| source_info(table);
+    let of_sink = |(table, _): &(SinkTable, _)| sink_info(table);
     let sections = match json("its sections", table.sections)? {
         Json::Object(sections) => sections,
         Json::Null => serde_json::Map::new(),
@@ -150,11 +150,11 @@ pub(super) unsafe fn inspect(entry: Entry) -> anyhow::Result<Loaded> {
             name: text("its name", table.name)?,
             version: text("its version", table.version)?,
             sections,
-            sources: sources.iter().map(about_source).collect::<anyhow::Result<_>>()?,
-            sinks: sinks.iter().map(about_sink).collect::<anyhow::Result<_>>()?,
+            sources: sources.iter().map(of_source).collect::<anyhow::Result<_>>()?,
+            sinks: sinks.iter().map(of_sink).collect::<anyhow::Result<_>>()?,
         },
-        sources: sources.into_iter().map(|(table, original)| Place::Here { table, original }).collect(),
-        sinks: sinks.into_iter().map(|(table, original)| Place::Here { table, original }).collect(),
+        sources: sources.into_iter().map(|(table, original)| Hosting::InProcess { table, original }).collect(),
+        sinks: sinks.into_iter().map(|(table, original)| Hosting::InProcess { table, original }).collect(),
     })
 }
 
@@ -209,24 +209,24 @@ unsafe fn tables<T: Table>(
         .collect()
 }
 
-fn about_source(table: &SourceTable) -> anyhow::Result<AboutSource> {
-    let about = about(table.name, table.description, table.default_config, table.config_schema)?;
-    ensure!(table.open.is_some() && table.collect.is_some(), "source {} has no open or collect", about.name);
-    Ok(AboutSource {
-        about,
+fn source_info(table: &SourceTable) -> anyhow::Result<SourceInfo> {
+    let component = component_info(table.name, table.description, table.default_config, table.config_schema)?;
+    ensure!(table.open.is_some() && table.collect.is_some(), "source {} has no open or collect", component.name);
+    Ok(SourceInfo {
+        component,
         on_by_default: table.flags & RT_SOURCE_ON_BY_DEFAULT != 0,
         order: table.order,
         cadence_ns: table.cadence_ns,
     })
 }
 
-fn about_sink(table: &SinkTable) -> anyhow::Result<AboutSink> {
-    let about = about(table.name, table.description, table.default_config, table.config_schema)?;
-    ensure!(table.open.is_some() && table.write.is_some(), "sink {} has no open or write", about.name);
-    Ok(AboutSink { about, patience_ns: table.patience_ns })
+fn sink_info(table: &SinkTable) -> anyhow::Result<SinkInfo> {
+    let component = component_info(table.name, table.description, table.default_config, table.config_schema)?;
+    ensure!(table.open.is_some() && table.write.is_some(), "sink {} has no open or write", component.name);
+    Ok(SinkInfo { component, patience_ns: table.patience_ns })
 }
 
-fn about(name: Text, description: Text, defaults: Text, schema: Text) -> anyhow::Result<About> {
+fn component_info(name: Text, description: Text, defaults: Text, schema: Text) -> anyhow::Result<ComponentInfo> {
     let name = text("the name of a component", name)?;
     let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
     ensure!(
@@ -240,7 +240,7 @@ fn about(name: Text, description: Text, defaults: Text, schema: Text) -> anyhow:
         defaults @ Json::Object(_) => defaults,
         _ => bail!("has a default configuration for {name} that is no JSON object"),
     };
-    Ok(About { name, description, defaults, schema: json("a schema", schema)? })
+    Ok(ComponentInfo { name, description, defaults, schema: json("a schema", schema)? })
 }
 
 fn text(what: &str, text: Text) -> anyhow::Result<String> {

@@ -8,7 +8,6 @@ mod answer;
 mod export;
 mod host;
 mod isolated;
-mod keeper;
 pub mod layout;
 mod line;
 mod load;
@@ -17,6 +16,7 @@ mod run;
 mod sections;
 mod sink;
 mod source;
+mod supervisor;
 #[cfg(test)]
 mod tests;
 mod types;

@@ -14,8 +14,8 @@ use super::abi::{Reply, SinkTable, Text};
 use super::answer::Answer;
 use super::host::HostContext;
 use super::isolated::{self, RemoteSink};
-use super::keeper::Keeper;
-use super::types::{Place, SinkType};
+use super::supervisor::Supervisor;
+use super::types::{Hosting, SinkType};
 use crate::job::{Outcome, Run};
 use crate::sample::Sample;
 use crate::sink::{Sink, SinkConfig, SinkContext};
@@ -25,15 +25,15 @@ pub(crate) struct PluginSinkConfig {
     sink: &'static SinkType,
     config: String,
     /// Where it runs, unless in this process.
-    keeper: Option<Arc<Keeper>>,
+    supervisor: Option<Arc<Supervisor>>,
 }
 
 impl SinkType {
     /// What the user configured, completed and looked at by the plugin.
     pub(crate) fn configure(&'static self, values: Map<String, Json>) -> serde_json::Result<Box<dyn SinkConfig>> {
-        let config = self.is.about.configuration(values)?;
-        let checked = match &self.place {
-            Place::Here { table, original } => match table.check {
+        let config = self.info.component.configuration(values)?;
+        let checked = match &self.hosting {
+            Hosting::InProcess { table, original } => match table.check {
                 Some(check) => {
                     let config = Text::new(&config);
                     // SAFETY: the contract, with the plugin's own table, and a text that lives during the call.
@@ -41,16 +41,16 @@ impl SinkType {
                 }
                 None => Ok(None),
             },
-            Place::Apart => isolated::configured_sink(self, &config).map(Some),
+            Hosting::Isolated => isolated::configured_sink(self, &config).map(Some),
         };
-        let keeper = checked.map_err(|error| serde_json::Error::custom(format!("{error:#}")))?.map(Arc::new);
-        Ok(Box::new(PluginSinkConfig { sink: self, config, keeper }))
+        let supervisor = checked.map_err(|error| serde_json::Error::custom(format!("{error:#}")))?.map(Arc::new);
+        Ok(Box::new(PluginSinkConfig { sink: self, config, supervisor }))
     }
 }
 
 impl fmt::Debug for PluginSinkConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sink {} of {}", self.sink.is.about.name, self.sink.file.display())
+        write!(f, "sink {} of {}", self.sink.info.component.name, self.sink.file.display())
     }
 }
 
@@ -59,20 +59,20 @@ impl SinkConfig for PluginSinkConfig {
     fn build(&self, context: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
         let wraps_command = context.wraps_command;
         let config = self.config.clone();
-        let texts: Box<dyn TakesTexts> = match (&self.sink.place, &self.keeper) {
-            (Place::Here { table, original }, _) => {
+        let texts: Box<dyn TakesTexts> = match (&self.sink.hosting, &self.supervisor) {
+            (Hosting::InProcess { table, original }, _) => {
                 Box::new(LocalSink::new(self.sink, table, *original, config, wraps_command))
             }
-            (Place::Apart, keeper) => {
-                let keeper = keeper.clone().context("its process was never started")?;
-                Box::new(RemoteSink::new(self.sink, keeper, config, wraps_command)?)
+            (Hosting::Isolated, supervisor) => {
+                let supervisor = supervisor.clone().context("its process was never started")?;
+                Box::new(RemoteSink::new(self.sink, supervisor, config, wraps_command)?)
             }
         };
         Ok(Box::new(PluginSink { sink: self.sink, texts, line: Vec::new() }))
     }
 
     fn patience(&self) -> Duration {
-        match self.sink.is.patience_ns {
+        match self.sink.info.patience_ns {
             0 => Duration::from_secs(2),
             nanos => Duration::from_nanos(nanos),
         }
@@ -155,7 +155,7 @@ impl LocalSink {
 
     fn open(&mut self) -> anyhow::Result<&mut Open> {
         if self.open.is_none() {
-            let component = format!("sink {}", self.sink.is.about.name);
+            let component = format!("sink {}", self.sink.info.component.name);
             let host = HostContext::new(component, Path::new("/proc"), Path::new("/sys"), self.wraps_command);
             let open = self.table.open.context("it has no open")?;
             let (mut state, mut answer) = (std::ptr::null_mut(), Answer::default());

@@ -14,9 +14,9 @@ use super::abi::{RT_TICK_LAST, RT_TICK_SPAWNED, SourceTable, Text, TickTable};
 use super::answer::Answer;
 use super::host::HostContext;
 use super::isolated::{self, RemoteSource};
-use super::keeper::Keeper;
 use super::sections;
-use super::types::{Place, SourceType};
+use super::supervisor::Supervisor;
+use super::types::{Hosting, SourceType};
 use crate::sample::Sections;
 use crate::source::{Host, Schedule, Source, SourceConfig, Tick};
 
@@ -25,15 +25,15 @@ pub(crate) struct PluginSourceConfig {
     source: &'static SourceType,
     config: String,
     /// Where it runs, unless in this process.
-    keeper: Option<Arc<Keeper>>,
+    supervisor: Option<Arc<Supervisor>>,
 }
 
 impl SourceType {
     /// What the user configured, completed and looked at by the plugin.
     pub(crate) fn configure(&'static self, values: Map<String, Json>) -> serde_json::Result<Box<dyn SourceConfig>> {
-        let config = self.is.about.configuration(values)?;
-        let checked = match &self.place {
-            Place::Here { table, original } => match table.check {
+        let config = self.info.component.configuration(values)?;
+        let checked = match &self.hosting {
+            Hosting::InProcess { table, original } => match table.check {
                 Some(check) => {
                     let config = Text::new(&config);
                     // SAFETY: the contract, with the plugin's own table, and a text that lives during the call.
@@ -41,38 +41,38 @@ impl SourceType {
                 }
                 None => Ok(None),
             },
-            Place::Apart => isolated::configured_source(self, &config).map(Some),
+            Hosting::Isolated => isolated::configured_source(self, &config).map(Some),
         };
-        let keeper = checked.map_err(|error| serde_json::Error::custom(format!("{error:#}")))?.map(Arc::new);
-        Ok(Box::new(PluginSourceConfig { source: self, config, keeper }))
+        let supervisor = checked.map_err(|error| serde_json::Error::custom(format!("{error:#}")))?.map(Arc::new);
+        Ok(Box::new(PluginSourceConfig { source: self, config, supervisor }))
     }
 }
 
 impl fmt::Debug for PluginSourceConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "source {} of {}", self.source.is.about.name, self.source.file.display())
+        write!(f, "source {} of {}", self.source.info.component.name, self.source.file.display())
     }
 }
 
 impl SourceConfig for PluginSourceConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         let source = self.source;
-        match (&source.place, &self.keeper) {
-            (Place::Here { table, original }, _) => {
+        match (&source.hosting, &self.supervisor) {
+            (Hosting::InProcess { table, original }, _) => {
                 let opened = LocalSource::open(source, table, *original, &self.config, &host.procfs, &host.sysfs);
                 let opened = opened.with_context(|| source.file.display().to_string())?;
                 Ok(opened.map(|opened| Box::new(opened) as Box<dyn Source>))
             }
-            (Place::Apart, keeper) => {
-                let keeper = keeper.clone().context("its process was never started")?;
-                Ok(Some(Box::new(RemoteSource::new(source, keeper, self.config.clone(), host))))
+            (Hosting::Isolated, supervisor) => {
+                let supervisor = supervisor.clone().context("its process was never started")?;
+                Ok(Some(Box::new(RemoteSource::new(source, supervisor, self.config.clone(), host))))
             }
         }
     }
 
     /// What it does is not known, so it never runs on the sampling thread.
     fn schedule(&self) -> Schedule {
-        Schedule { cadence: self.source.is.cadence(), blocking: true }
+        Schedule { cadence: self.source.info.cadence(), blocking: true }
     }
 
     fn typetag_deserialize(&self) {}
@@ -101,7 +101,7 @@ impl LocalSource {
         procfs: &Path,
         sysfs: &Path,
     ) -> anyhow::Result<Option<Self>> {
-        let host = HostContext::new(format!("source {}", source.is.about.name), procfs, sysfs, false);
+        let host = HostContext::new(format!("source {}", source.info.component.name), procfs, sysfs, false);
         let open = table.open.context("it has no open")?;
         let mut state = std::ptr::null_mut();
         let mut answer = Answer::default();

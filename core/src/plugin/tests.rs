@@ -142,9 +142,9 @@ fn tick(number: u64) -> Tick {
 
 #[test]
 fn a_source_is_described_configured_read_and_closed() {
-    let source = *plugin().sources.iter().find(|source| source.is.about.name == "test-fans").unwrap();
-    assert_eq!((source.is.about.defaults.clone(), source.is.order), (json!({ "does": "turn" }), 1000));
-    assert_eq!(source.is.about.schema["properties"]["does"]["description"], "What the fans do.");
+    let source = *plugin().sources.iter().find(|source| source.info.component.name == "test-fans").unwrap();
+    assert_eq!((source.info.component.defaults.clone(), source.info.order), (json!({ "does": "turn" }), 1000));
+    assert_eq!(source.info.component.schema["properties"]["does"]["description"], "What the fans do.");
     let open = |does: &str| {
         let values: Map<_, _> = [("does".to_owned(), json!(does))].into_iter().collect();
         source.configure(values).unwrap().build(&Host::default())
@@ -168,7 +168,7 @@ fn a_source_is_described_configured_read_and_closed() {
 
 #[test]
 fn a_sink_gets_the_run_as_it_was() {
-    let sink = *plugin().sinks.iter().find(|sink| sink.is.about.name == "test-calls").unwrap();
+    let sink = *plugin().sinks.iter().find(|sink| sink.info.component.name == "test-calls").unwrap();
     let config = sink.configure(Map::new()).unwrap();
     let mut open = config.build(&SinkContext { wraps_command: true }).unwrap();
     let mut run = Run::default();

@@ -13,7 +13,7 @@ use crate::source::Cadence;
 
 /// What sources and sinks have in common.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct About {
+pub(crate) struct ComponentInfo {
     pub(crate) name: String,
     pub(crate) description: String,
     pub(crate) defaults: Json,
@@ -22,8 +22,8 @@ pub(crate) struct About {
 
 /// What is to be known of a source.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct AboutSource {
-    pub(crate) about: About,
+pub(crate) struct SourceInfo {
+    pub(crate) component: ComponentInfo,
     pub(crate) on_by_default: bool,
     pub(crate) order: u32,
     pub(crate) cadence_ns: u64,
@@ -31,41 +31,41 @@ pub(crate) struct AboutSource {
 
 /// What is to be known of a sink.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct AboutSink {
-    pub(crate) about: About,
+pub(crate) struct SinkInfo {
+    pub(crate) component: ComponentInfo,
     pub(crate) patience_ns: u64,
 }
 
 /// A source of a plugin.
 pub(crate) struct SourceType {
-    pub(crate) is: AboutSource,
+    pub(crate) info: SourceInfo,
     pub(crate) file: PathBuf,
     /// The sections that it may write.
     pub(super) sections: &'static [PluginSection],
-    pub(super) place: Place<SourceTable>,
+    pub(super) hosting: Hosting<SourceTable>,
 }
 
 /// A sink of a plugin.
 pub(crate) struct SinkType {
-    pub(crate) is: AboutSink,
+    pub(crate) info: SinkInfo,
     pub(crate) file: PathBuf,
-    pub(super) place: Place<SinkTable>,
+    pub(super) hosting: Hosting<SinkTable>,
 }
 
 /// Where a component runs.
-pub(super) enum Place<T> {
+pub(super) enum Hosting<T> {
     /// In this process. The table as this version of the contract knows it, and where the plugin has it.
-    Here { table: T, original: *const T },
+    InProcess { table: T, original: *const T },
     /// Each configured component in a process of its own.
-    Apart,
+    Isolated,
 }
 
 // SAFETY: the table and what it points to are never written to, and stay until the process ends.
-unsafe impl<T> Send for Place<T> {}
+unsafe impl<T> Send for Hosting<T> {}
 // SAFETY: the same.
-unsafe impl<T> Sync for Place<T> {}
+unsafe impl<T> Sync for Hosting<T> {}
 
-impl AboutSource {
+impl SourceInfo {
     pub(super) fn cadence(&self) -> Cadence {
         match self.cadence_ns {
             super::abi::RT_EVERY_TICK => Cadence::EveryTick,
@@ -75,7 +75,7 @@ impl AboutSource {
     }
 }
 
-impl About {
+impl ComponentInfo {
     /// The whole configuration, when the user gave these values. A plugin may not look closely, so that each value has
     /// the type of its default is seen to here.
     pub(super) fn configuration(&self, values: Map<String, Json>) -> serde_json::Result<String> {

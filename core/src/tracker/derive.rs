@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::derivation::Derivation;
-use crate::isolation::Guard;
+use crate::guard::Guard;
 use crate::pool::Pool;
 use crate::sample::{Sample, Sections};
 use crate::source::Tick;

@@ -1,14 +1,13 @@
 //! One sink at work: its queue, its thread, and what is said when it does not keep up.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::WhenClosed;
-use crate::isolation::Guard;
+use crate::guard::Guard;
 use crate::job::{Outcome, Run};
 use crate::patience;
 use crate::sample::Sample;
@@ -20,44 +19,53 @@ const QUEUE: usize = 512;
 /// How long the end of a run waits for a sink that makes no progress, unless the sink asks for more.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
+/// What is done when every sink has closed for good.
+pub(super) type WhenClosed = Arc<dyn Fn() + Send + Sync>;
+
 /// A sink that is not at work yet: its name, and how long it is waited for.
-pub(super) type Named = (String, Box<dyn Sink>, Duration);
+pub(super) type PendingSink = (String, Box<dyn Sink>, Duration);
 
 /// The sinks of a run. They are set up once the baseline was read, or when the run ends before that.
-pub(super) struct Outlets {
-    waiting: Vec<Named>,
-    open: Vec<Outlet>,
+pub(super) struct SinkRunners {
+    waiting: Vec<PendingSink>,
+    open: Vec<SinkRunner>,
     run: Arc<Run>,
     one_closed: WhenClosed,
 }
 
-impl Outlets {
-    pub(super) fn new(sinks: Vec<Named>, run: &Arc<Run>, one_closed: WhenClosed) -> Self {
+impl SinkRunners {
+    pub(super) fn new(sinks: Vec<PendingSink>, run: &Arc<Run>, all_closed: WhenClosed) -> Self {
+        let open = AtomicUsize::new(sinks.len());
+        let one_closed: WhenClosed = Arc::new(move || {
+            if open.fetch_sub(1, Ordering::AcqRel) == 1 {
+                all_closed();
+            }
+        });
         Self { waiting: sinks, open: Vec::new(), run: Arc::clone(run), one_closed }
     }
 
     /// All of them at work.
-    pub(super) fn open(&mut self) -> &mut [Outlet] {
+    pub(super) fn open(&mut self) -> &mut [SinkRunner] {
         let Self { waiting, open, run, one_closed } = self;
         open.extend(
-            waiting.drain(..).map(|(name, sink, patience)| Outlet::new(&name, sink, patience, run, one_closed)),
+            waiting.drain(..).map(|(name, sink, patience)| SinkRunner::new(&name, sink, patience, run, one_closed)),
         );
         open
     }
 }
 
-pub(super) fn lock(outlets: &Mutex<Outlets>) -> MutexGuard<'_, Outlets> {
-    outlets.lock().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn lock(sinks: &Mutex<SinkRunners>) -> MutexGuard<'_, SinkRunners> {
+    sinks.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(crate) struct Outlet {
+pub(crate) struct SinkRunner {
     component: String,
     patience: Duration,
-    way: Way,
+    delivery: Delivery,
     lost: u64,
 }
 
-enum Way {
+enum Delivery {
     /// The sink has a thread and a queue.
     Queue { samples: Option<SyncSender<Arc<Sample>>>, shared: Arc<Shared>, done: Receiver<()> },
     /// The system gave no thread: the sink is called by the sampler.
@@ -72,7 +80,7 @@ struct Shared {
     taken: AtomicU64,
 }
 
-impl Outlet {
+impl SinkRunner {
     pub(crate) fn new(
         name: &str,
         sink: Box<dyn Sink>,
@@ -101,22 +109,22 @@ impl Outlet {
             }
         });
         let left = spawned.err().and_then(|error| Some((error, take(&writer)?)));
-        let way = match left {
-            None => Way::Queue { samples: Some(samples), shared, done },
+        let delivery = match left {
+            None => Delivery::Queue { samples: Some(samples), shared, done },
             Some((error, mut writer)) => {
                 log::warn!("{component}: no thread for it ({error}), so the sampler writes, and waits where it blocks");
                 writer.start(run);
-                Way::Direct(writer)
+                Delivery::Direct(writer)
             }
         };
-        Self { component, patience, way, lost: 0 }
+        Self { component, patience, delivery, lost: 0 }
     }
 
     /// Hands over a sample, without waiting.
     pub(crate) fn write(&mut self, sample: &Arc<Sample>) {
-        match &mut self.way {
-            Way::Direct(writer) => writer.write(sample),
-            Way::Queue { samples: Some(samples), .. } => {
+        match &mut self.delivery {
+            Delivery::Direct(writer) => writer.write(sample),
+            Delivery::Queue { samples: Some(samples), .. } => {
                 if let Err(TrySendError::Full(_)) = samples.try_send(Arc::clone(sample)) {
                     if self.lost == 0 {
                         log::warn!("{} does not keep up; {QUEUE} samples wait, further ones are lost", self.component);
@@ -124,19 +132,19 @@ impl Outlet {
                     self.lost += 1;
                 }
             }
-            Way::Queue { samples: None, .. } | Way::Closed => (),
+            Delivery::Queue { samples: None, .. } | Delivery::Closed => (),
         }
     }
 
     /// Tells the sink that nothing follows.
     pub(crate) fn close(&mut self, outcome: Outcome) {
-        match &mut self.way {
-            Way::Direct(writer) => {
+        match &mut self.delivery {
+            Delivery::Direct(writer) => {
                 writer.finish(outcome);
-                self.way = Way::Closed;
+                self.delivery = Delivery::Closed;
             }
-            Way::Closed => (),
-            Way::Queue { samples, shared, .. } => {
+            Delivery::Closed => (),
+            Delivery::Queue { samples, shared, .. } => {
                 let _ = shared.outcome.set(outcome);
                 *samples = None;
             }
@@ -145,7 +153,7 @@ impl Outlet {
 
     /// Waits until the sink has written what it has, as long as it gets on.
     pub(crate) fn wait(&mut self) {
-        if let Way::Queue { shared, done, .. } = &self.way {
+        if let Delivery::Queue { shared, done, .. } = &self.delivery {
             let mut taken = shared.taken.load(Ordering::Relaxed);
             while let Err(RecvTimeoutError::Timeout) = patience::receive(done, self.patience) {
                 let now = shared.taken.load(Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::feed::{Reader, Reading};
+use super::source_runner::{Reader, Reading};
 use crate::background::Background;
 use crate::source::Tick;
 
@@ -14,21 +14,12 @@ const STALE: Duration = Duration::from_secs(2);
 const GRACE: Duration = Duration::from_millis(50);
 
 /// Each answer is in one sample: in that of the tick that asked, or, when it comes too late for it, in the next.
-pub(super) struct Apart {
-    component: String,
+pub(super) struct BlockingSource {
     thread: Background<Tick, Answer>,
-    stale_after: Duration,
-    /// The answer to an earlier tick, which no sample has yet.
-    late: Option<(Answer, Instant)>,
+    this_tick: ThisTick,
+    pace: Pace,
     last_answer: Option<Instant>,
-    last_tick: Option<Instant>,
-    /// How long it has not answered, in time in which the tracker itself could run: who is stopped, or frozen with its
-    /// container, must not take others for stuck.
-    unanswered: Duration,
-    /// Its last answer came too late, so the next one is not waited for.
-    is_slow: bool,
-    is_asked: bool,
-    is_silent: bool,
+    silence: Silence,
 }
 
 #[derive(Clone)]
@@ -38,52 +29,56 @@ struct Answer {
     reading: Reading,
 }
 
-impl Apart {
+/// What the sample of this tick gets.
+enum ThisTick {
+    /// The answer to its own question, which is waited for; else what had been answered before it was asked.
+    Waits { else_take: Option<(Answer, Instant)> },
+    /// The answer to an earlier question, which came too late for its own sample.
+    Takes((Answer, Instant)),
+    /// Nothing new.
+    Repeats,
+}
+
+/// How the last answer came.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// In time for its sample.
+    InTime,
+    /// Too late, so that the next one is not waited for.
+    Late,
+}
+
+impl BlockingSource {
     /// `every` is the time between two readings.
     ///
     /// # Errors
     /// When the system gives no thread.
     pub(super) fn new(name: &str, mut reader: Reader, every: Duration) -> io::Result<Self> {
-        let component = reader.component().to_owned();
+        let silence = Silence::new(reader.component(), STALE.max(every * 3));
         let thread = Background::spawn(name, move |tick: Tick| Answer {
             tick: tick.number,
             asked: tick.at,
             reading: reader.read(Tick { at: Instant::now(), ..tick }),
         })?;
-        Ok(Self {
-            component,
-            thread,
-            stale_after: STALE.max(every * 3),
-            late: None,
-            last_answer: None,
-            last_tick: None,
-            unanswered: Duration::ZERO,
-            is_slow: false,
-            is_asked: false,
-            is_silent: false,
-        })
+        Ok(Self { thread, this_tick: ThisTick::Repeats, pace: Pace::InTime, last_answer: None, silence })
     }
 
     /// Asks, unless it is not due, or still busy. Says whether it did.
     pub(super) fn ask(&mut self, tick: &Tick, is_due: bool) -> bool {
-        self.late = self.thread.take_answer(tick.at);
-        if let Some((answer, at)) = &self.late {
-            self.is_slow = is_slow(answer, *at, tick);
+        let before = self.thread.take_answer(tick.at);
+        if let Some((answer, at)) = &before {
+            self.pace = answer.pace(*at, tick);
         }
         let is_busy = self.thread.is_busy();
-        let passed =
-            self.last_tick.replace(tick.at).map_or(Duration::ZERO, |last| tick.at.saturating_duration_since(last));
-        self.unanswered = if is_busy { self.unanswered + passed.min(tick.interval) } else { Duration::ZERO };
-        let is_silent = self.unanswered > self.stale_after;
-        if is_silent && !self.is_silent {
-            let secs = self.stale_after.as_secs();
-            log::warn!("{} has not answered for {secs} s; it is left out until it does", self.component);
-        }
-        self.is_silent = is_silent;
+        self.silence.tick(tick, is_busy);
         // The baseline can be left out; anything later would be missing in a sum.
-        let is_late = self.late.as_ref().is_some_and(|(answer, _)| answer.tick > 0 || answer.is_absent());
-        let asks = is_due && !is_busy && (self.is_slow || !is_late);
-        self.is_asked = asks && !is_late;
+        let late = before.as_ref().is_some_and(|(answer, _)| answer.tick > 0 || answer.is_absent());
+        let asks = is_due && !is_busy && (self.pace == Pace::Late || !late);
+        self.this_tick = match before {
+            else_take if asks && !late => ThisTick::Waits { else_take },
+            Some(answer) => ThisTick::Takes(answer),
+            None => ThisTick::Repeats,
+        };
         if asks {
             self.thread.ask(tick.clone());
         }
@@ -92,18 +87,20 @@ impl Apart {
 
     /// The answer that belongs into the sample of this tick; `None` when the last one is to be repeated.
     pub(super) fn read(&mut self, tick: &Tick) -> Option<Reading> {
-        let late = self.late.take();
-        let answer = match self.is_asked {
-            true => self.thread.take_answer(tick.at + grace(tick)).or(late),
-            false => late,
+        let answer = match std::mem::replace(&mut self.this_tick, ThisTick::Repeats) {
+            ThisTick::Waits { else_take } => self.thread.take_answer(tick.at + grace(tick)).or(else_take),
+            ThisTick::Takes(answer) => Some(answer),
+            ThisTick::Repeats => None,
         };
         if let Some((answer, at)) = answer {
-            self.is_slow &= is_slow(&answer, at, tick);
+            if answer.pace(at, tick) == Pace::InTime {
+                self.pace = Pace::InTime;
+            }
             self.last_answer = Some(at);
             return Some(answer.reading);
         }
-        let is_stale = self.last_answer.is_some_and(|at| tick.at.saturating_duration_since(at) > self.stale_after);
-        is_stale.then_some(Reading::Failed)
+        let is_stale = |at| tick.at.saturating_duration_since(at) > self.silence.limit;
+        self.last_answer.is_some_and(is_stale).then_some(Reading::Failed)
     }
 }
 
@@ -111,11 +108,12 @@ impl Answer {
     fn is_absent(&self) -> bool {
         matches!(self.reading, Reading::Absent)
     }
-}
 
-/// Whether it came too late for its sample. The baseline, with which the source is built, says nothing of others.
-fn is_slow(answer: &Answer, at: Instant, tick: &Tick) -> bool {
-    answer.tick > 0 && at.saturating_duration_since(answer.asked) > grace(tick)
+    /// The baseline, with which the source is built, says nothing of others.
+    fn pace(&self, at: Instant, tick: &Tick) -> Pace {
+        let is_late = self.tick > 0 && at.saturating_duration_since(self.asked) > grace(tick);
+        if is_late { Pace::Late } else { Pace::InTime }
+    }
 }
 
 /// The time for which a tick can be kept.
@@ -127,6 +125,35 @@ fn grace(tick: &Tick) -> Duration {
     }
 }
 
+/// Says so when a source does not answer for long.
+struct Silence {
+    component: String,
+    limit: Duration,
+    last_tick: Option<Instant>,
+    /// How long it has not answered, in time in which the tracker itself could run: who is stopped, or frozen with its
+    /// container, must not take others for stuck.
+    lasts: Duration,
+    is_said: bool,
+}
+
+impl Silence {
+    fn new(component: &str, limit: Duration) -> Self {
+        Self { component: component.to_owned(), limit, last_tick: None, lasts: Duration::ZERO, is_said: false }
+    }
+
+    fn tick(&mut self, tick: &Tick, is_busy: bool) {
+        let last = self.last_tick.replace(tick.at);
+        let passed = last.map_or(Duration::ZERO, |last| tick.at.saturating_duration_since(last));
+        self.lasts = if is_busy { self.lasts + passed.min(tick.interval) } else { Duration::ZERO };
+        let is_long = self.lasts > self.limit;
+        if is_long && !self.is_said {
+            let secs = self.limit.as_secs();
+            log::warn!("{} has not answered for {secs} s; it is left out until it does", self.component);
+        }
+        self.is_said = is_long;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::{self, Receiver, Sender};
@@ -134,8 +161,8 @@ mod tests {
     use schemars::JsonSchema;
     use serde::Serialize;
 
-    use super::super::built::Built;
-    use super::super::feed::Feed;
+    use super::super::ready_source::ReadySource;
+    use super::super::source_runner::SourceRunner;
     use crate::sample::{Section, Sections};
     use crate::source::{Cadence, Host, Schedule, Source};
 
@@ -174,7 +201,7 @@ mod tests {
     }
 
     struct Run {
-        feed: Feed,
+        source: SourceRunner,
         may_answer: Sender<()>,
         done: Receiver<u64>,
         number: u64,
@@ -184,9 +211,9 @@ mod tests {
         fn new() -> Self {
             let ((may_answer, gate), (done, answered)) = (mpsc::channel(), mpsc::channel());
             let schedule = Schedule { cadence: Cadence::EveryTick, blocking: true };
-            let config = Box::new(Built::new(MeterSource { may_answer: gate, done, last: 0 }, schedule));
-            let feed = Feed::new("meter", config, &Host::default(), Duration::from_millis(100));
-            Self { feed, may_answer, done: answered, number: 0 }
+            let config = Box::new(ReadySource::new(MeterSource { may_answer: gate, done, last: 0 }, schedule));
+            let source = SourceRunner::new("meter", config, &Host::default(), Duration::from_millis(100));
+            Self { source, may_answer, done: answered, number: 0 }
         }
 
         /// A tick whose question is answered at once when it is `quick`: the tick and the energy in its sample.
@@ -200,11 +227,11 @@ mod tests {
                 tracked: None,
             };
             self.number += 1;
-            self.feed.ask(&tick, tick.at);
+            self.source.ask(&tick, tick.at);
             if quick {
                 self.may_answer.send(())?;
             }
-            let meter = self.feed.read(&tick, tick.at);
+            let meter = self.source.read(&tick, tick.at);
             Ok(meter.and_then(|sections| sections.get::<Meter>().map(|meter| (meter.tick, meter.energy))))
         }
 
@@ -234,15 +261,15 @@ mod tests {
     fn time_in_which_the_tracker_did_not_run_does_not_count() -> anyhow::Result<()> {
         let ((_may_answer, gate), (done, _answered)) = (mpsc::channel(), mpsc::channel());
         let schedule = Schedule { cadence: Cadence::EveryTick, blocking: true };
-        let config = Box::new(Built::new(MeterSource { may_answer: gate, done, last: 0 }, schedule));
+        let config = Box::new(ReadySource::new(MeterSource { may_answer: gate, done, last: 0 }, schedule));
         let interval = Duration::from_millis(100);
-        let mut apart = Apart::new("meter", Reader::new("source meter", config, Host::default()), interval)?;
+        let mut source = BlockingSource::new("meter", Reader::new("source meter", config, Host::default()), interval)?;
         // In the past: no answer is waited for.
         let mut at = Instant::now() - Duration::from_secs(3700);
         let mut is_silent_after = |pause: Duration| {
             at += pause;
-            apart.ask(&Tick { number: 0, at, elapsed: pause, interval, last: false, tracked: None }, true);
-            apart.is_silent
+            source.ask(&Tick { number: 0, at, elapsed: pause, interval, last: false, tracked: None }, true);
+            source.silence.is_said
         };
         assert!(!is_silent_after(Duration::ZERO), "it is asked now");
         assert!(!is_silent_after(Duration::from_secs(3600)), "an hour in a frozen container");

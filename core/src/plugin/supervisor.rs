@@ -19,35 +19,35 @@ use super::line::Line;
 const DIED: u32 = 0;
 /// Of the message that ends a life.
 const END: u32 = u32::MAX;
-/// Of the message that tells the keeper to close standard output.
+/// Of the message that tells the supervisor to close standard output.
 const LEAVE_STDOUT: u32 = u32::MAX - 1;
 
-pub(super) struct Keeper {
+pub(super) struct Supervisor {
     pid: i32,
     asker: Mutex<Asker>,
 }
 
 /// Why there is no answer.
 #[derive(Debug)]
-pub(super) enum Silence {
+pub(super) enum NoAnswer {
     /// The plugin's process has ended; what was open in it is gone.
     Died(String),
     /// It cannot be asked.
     Lost(anyhow::Error),
 }
 
-impl fmt::Display for Silence {
+impl fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Silence::Died(how) => write!(f, "its process {how}"),
-            Silence::Lost(error) => write!(f, "{error:#}"),
+            NoAnswer::Died(how) => write!(f, "its process {how}"),
+            NoAnswer::Lost(error) => write!(f, "{error:#}"),
         }
     }
 }
 
-impl std::error::Error for Silence {}
+impl std::error::Error for NoAnswer {}
 
-impl Keeper {
+impl Supervisor {
     /// Starts it. `answer` answers one request after the other in the plugin's process.
     pub(super) fn start(answer: impl FnMut(&[u8]) -> Vec<u8> + Clone) -> anyhow::Result<Self> {
         let threads = std::fs::read_dir("/proc/self/task").map(Iterator::count);
@@ -73,19 +73,19 @@ impl Keeper {
     }
 
     /// Asks, and waits for the answer, but not longer than `limit`.
-    pub(super) fn ask(&self, request: &[u8], limit: Option<Duration>) -> Result<Vec<u8>, Silence> {
+    pub(super) fn ask(&self, request: &[u8], limit: Option<Duration>) -> Result<Vec<u8>, NoAnswer> {
         self.with_asker(|asker| asker.ask(request, limit))
     }
 
     /// Ends this life of the plugin; the next request begins another one.
-    pub(super) fn end_life(&self, limit: Duration) -> Result<(), Silence> {
+    pub(super) fn end_life(&self, limit: Duration) -> Result<(), NoAnswer> {
         match self.with_asker(|asker| asker.send(END, &[], Some(limit))) {
-            Ok(_) | Err(Silence::Died(_)) => Ok(()),
+            Ok(_) | Err(NoAnswer::Died(_)) => Ok(()),
             Err(lost) => Err(lost),
         }
     }
 
-    /// Closes standard output in the lives that follow, and in the keeper itself.
+    /// Closes standard output in the lives that follow, and in the supervisor itself.
     pub(super) fn leave_stdout(&self) -> anyhow::Result<()> {
         self.with_asker(|asker| asker.line.send(asker.life, LEAVE_STDOUT, &[])).context(GONE)
     }
@@ -95,7 +95,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Supervisor {
     fn drop(&mut self) {
         // SAFETY: the process is ours and was not waited for yet; nobody waits for it who does not ask for clones.
         unsafe {
@@ -121,25 +121,25 @@ struct Asker {
 }
 
 impl Asker {
-    fn ask(&mut self, request: &[u8], limit: Option<Duration>) -> Result<Vec<u8>, Silence> {
+    fn ask(&mut self, request: &[u8], limit: Option<Duration>) -> Result<Vec<u8>, NoAnswer> {
         self.number = if self.number + 1 < LEAVE_STDOUT { self.number + 1 } else { DIED + 1 };
         self.send(self.number, request, limit)
     }
 
-    fn send(&mut self, number: u32, request: &[u8], limit: Option<Duration>) -> Result<Vec<u8>, Silence> {
+    fn send(&mut self, number: u32, request: &[u8], limit: Option<Duration>) -> Result<Vec<u8>, NoAnswer> {
         let lost = |error: io::Error| match error.kind() {
             io::ErrorKind::TimedOut => anyhow!("its process does not answer"),
             io::ErrorKind::InvalidData => anyhow!("what it answers cannot be read: {error}"),
             _ => anyhow::Error::new(error).context(GONE),
         };
-        self.line.send(self.life, number, request).map_err(lost).map_err(Silence::Lost)?;
+        self.line.send(self.life, number, request).map_err(lost).map_err(NoAnswer::Lost)?;
         loop {
-            let (header, text) = self.line.receive(self.life, limit).map_err(lost).map_err(Silence::Lost)?;
+            let (header, text) = self.line.receive(self.life, limit).map_err(lost).map_err(NoAnswer::Lost)?;
             match header.number {
                 _ if header.life != self.life => (),
                 DIED => {
                     self.life = self.life.wrapping_add(1);
-                    return Err(Silence::Died(String::from_utf8_lossy(&text).into_owned()));
+                    return Err(NoAnswer::Died(String::from_utf8_lossy(&text).into_owned()));
                 }
                 answered if answered == number => return Ok(text),
                 // To a question that nobody waits for any more.
@@ -149,7 +149,7 @@ impl Asker {
     }
 }
 
-/// The keeper's life.
+/// The supervisor's life.
 fn keep(line: Line, answer: impl FnMut(&[u8]) -> Vec<u8> + Clone) -> ! {
     let own_pid = std::process::id();
     become_helper(&line);

@@ -1,30 +1,33 @@
-//! One source at work: when it is read, and what a sample takes from it.
+//! One source at work: when it is read, where, and what a sample takes from it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::apart::Apart;
-use crate::isolation::Guard;
+use super::blocking_source::BlockingSource;
+use crate::guard::Guard;
 use crate::pool::Pool;
 use crate::sample::Sections;
 use crate::source::{Cadence, Host, Schedule, Source, SourceConfig, SourceState, Tick};
 
-pub(crate) struct Feed {
+/// A source of a run.
+pub(crate) struct SourceRunner {
     name: Arc<str>,
     state: SourceState,
     cadence: Cadence,
-    place: Place,
+    thread: Thread,
     /// When the tick of its last reading was due, which is exact where the tick itself came a little early or late.
     last_due: Option<Instant>,
-    last: Last,
-    done: bool,
+    last: LastReading,
 }
 
 /// Where the source is read.
-enum Place {
-    Here(Box<Reader>),
-    Apart(Apart),
-    Nowhere,
+enum Thread {
+    /// On the sampler's thread.
+    Sampler(Box<Reader>),
+    /// On one of its own.
+    Own(BlockingSource),
+    /// Not at all: it is absent, or was read for good.
+    Ended,
 }
 
 #[derive(Clone)]
@@ -36,26 +39,26 @@ pub(super) enum Reading {
     Read(Arc<Sections>),
 }
 
-impl Feed {
+impl SourceRunner {
     pub(crate) fn new(name: &str, config: Box<dyn SourceConfig>, host: &Host, interval: Duration) -> Self {
         let Schedule { cadence, blocking } = config.schedule();
         let component = format!("source {name}");
         let needs_thread = blocking && !config.is_plainly_absent(host);
         let reader = Reader::new(&component, config, host.clone());
-        let place = if needs_thread {
+        let (mut state, mut thread) = (SourceState::Awaited, Thread::Ended);
+        if needs_thread {
             let every = if let Cadence::Every(every) = cadence { every.max(interval) } else { interval };
-            match Apart::new(name, reader, every) {
-                Ok(apart) => Place::Apart(apart),
+            match BlockingSource::new(name, reader, every) {
+                Ok(source) => thread = Thread::Own(source),
                 Err(error) => {
                     log::warn!("{component}: no thread for it ({error}), so it is off");
-                    Place::Nowhere
+                    state = SourceState::Absent;
                 }
             }
         } else {
-            Place::Here(Box::new(reader))
-        };
-        let (name, state) = (name.into(), SourceState::Awaited);
-        Self { name, state, cadence, place, last_due: None, last: Last::default(), done: false }
+            thread = Thread::Sampler(Box::new(reader));
+        }
+        Self { name: name.into(), state, cadence, thread, last_due: None, last: LastReading::default() }
     }
 
     /// Its name, and what came of reading it so far.
@@ -66,8 +69,8 @@ impl Feed {
     /// Asks a source that blocks, so that it works while the others are read. The tick was `due` then.
     pub(crate) fn ask(&mut self, tick: &Tick, due: Instant) {
         let is_due = self.is_due(tick, due);
-        if let Place::Apart(apart) = &mut self.place
-            && apart.ask(tick, is_due)
+        if let Thread::Own(source) = &mut self.thread
+            && source.ask(tick, is_due)
         {
             self.last_due = Some(due);
         }
@@ -75,42 +78,43 @@ impl Feed {
 
     /// What belongs into the sample of this tick. Waits for a source that blocks only as long as nobody is kept.
     pub(crate) fn read(&mut self, tick: &Tick, due: Instant) -> Option<Arc<Sections>> {
-        if self.done {
-            return None;
-        }
         let is_due = self.is_due(tick, due);
-        let reading = match &mut self.place {
-            Place::Nowhere => Some(Reading::Absent),
-            Place::Apart(apart) => apart.read(tick),
-            Place::Here(_) if !is_due => None,
-            Place::Here(reader) => {
+        let reading = match &mut self.thread {
+            Thread::Ended => return None,
+            Thread::Own(source) => source.read(tick),
+            Thread::Sampler(_) if !is_due => None,
+            Thread::Sampler(reader) => {
                 self.last_due = Some(due);
                 Some(reader.read(tick.clone()))
             }
         };
-        self.state = match &reading {
-            None => self.state,
-            Some(Reading::Read(_)) => SourceState::Read,
-            Some(Reading::Failed) => SourceState::Failed,
-            Some(Reading::Absent) => SourceState::Absent,
+        let Some(reading) = reading else {
+            let repeated = self.last.repeat();
+            self.end_if_read_once(tick, &repeated);
+            return repeated;
         };
-        let sections = match &reading {
-            None => self.last.repeat(),
-            Some(Reading::Read(sections)) => self.last.set(Some(Arc::clone(sections))),
-            Some(Reading::Failed | Reading::Absent) => self.last.set(None),
+        let (state, sections) = match reading {
+            Reading::Read(sections) => (SourceState::Read, Some(sections)),
+            Reading::Failed => (SourceState::Failed, None),
+            Reading::Absent => (SourceState::Absent, None),
         };
-        match (self.cadence, &reading) {
-            (_, Some(Reading::Absent)) => self.done = true,
-            (Cadence::Once, Some(Reading::Failed)) => self.last_due = None,
-            // The baseline is thrown away, so a source that is read once stays for the first sample.
-            (Cadence::Once, _) => self.done = sections.is_some() && tick.number > 0,
-            _ => (),
-        }
-        if self.done {
-            // Its thread ends.
-            self.place = Place::Nowhere;
+        self.state = state;
+        self.last.set(sections.clone());
+        match (state, self.cadence) {
+            (SourceState::Absent, _) => self.thread = Thread::Ended,
+            // It is tried again.
+            (SourceState::Failed, Cadence::Once) => self.last_due = None,
+            _ => self.end_if_read_once(tick, &sections),
         }
         sections
+    }
+
+    /// The baseline is thrown away, so a source that is read once stays for the first sample.
+    fn end_if_read_once(&mut self, tick: &Tick, sections: &Option<Arc<Sections>>) {
+        if self.cadence == Cadence::Once && sections.is_some() && tick.number > 0 {
+            // Its thread ends as well.
+            self.thread = Thread::Ended;
+        }
     }
 
     fn is_due(&self, tick: &Tick, due: Instant) -> bool {
@@ -124,19 +128,19 @@ impl Feed {
     }
 }
 
-/// What was last read.
+/// What was last read, as a sample gets it.
 #[derive(Default)]
-struct Last {
+struct LastReading {
     sections: Option<Arc<Sections>>,
     is_repeated: bool,
 }
 
-impl Last {
-    fn set(&mut self, sections: Option<Arc<Sections>>) -> Option<Arc<Sections>> {
+impl LastReading {
+    fn set(&mut self, sections: Option<Arc<Sections>>) {
         *self = Self { sections, is_repeated: false };
-        self.sections.clone()
     }
 
+    /// Once more, without what is counted over an interval.
     fn repeat(&mut self) -> Option<Arc<Sections>> {
         if !self.is_repeated {
             self.is_repeated = true;
@@ -202,7 +206,7 @@ mod tests {
     use schemars::JsonSchema;
     use serde::Serialize;
 
-    use super::super::built::Built;
+    use super::super::ready_source::ReadySource;
     use super::*;
     use crate::clock::Clock;
     use crate::sample::Section;
@@ -230,10 +234,10 @@ mod tests {
         }
     }
 
-    fn feed(fails: &[u64], cadence: Cadence, interval: Duration) -> Feed {
+    fn runner(fails: &[u64], cadence: Cadence, interval: Duration) -> SourceRunner {
         let schedule = Schedule { cadence, blocking: false };
-        let source = Box::new(Built::new(Fails(fails.to_vec()), schedule));
-        Feed::new("test", source, &Host::default(), interval)
+        let source = Box::new(ReadySource::new(Fails(fails.to_vec()), schedule));
+        SourceRunner::new("test", source, &Host::default(), interval)
     }
 
     fn tick(number: u64, at: Instant, interval: Duration) -> Tick {
@@ -242,15 +246,15 @@ mod tests {
 
     /// The numbers of the ticks at which it is read, when each comes as late as `late` says.
     fn read_at(every: Duration, interval: Duration, late: impl Fn(u64) -> Duration) -> Vec<u64> {
-        let mut feed = feed(&[], Cadence::Every(every), interval);
+        let mut runner = runner(&[], Cadence::Every(every), interval);
         let start = Instant::now();
         let mut clock = Clock::new(start, interval);
-        let first = feed.read(&tick(0, start, interval), start);
+        let first = runner.read(&tick(0, start, interval), start);
         assert!(first.is_some());
         let read = |number: u64| {
             let at = start + interval * number as u32 + late(number);
             let due = clock.advance(at);
-            feed.read(&tick(number, at, interval), due)?.get::<Read>().map(|read| read.number)
+            runner.read(&tick(number, at, interval), due)?.get::<Read>().map(|read| read.number)
         };
         let mut read: Vec<u64> = (1..=60).filter_map(read).filter(|number| *number > 0).collect();
         read.dedup();
@@ -275,11 +279,11 @@ mod tests {
     #[test]
     fn what_is_read_after_a_failure_covers_the_time_since_the_success_before() {
         let interval = 1000 * MS;
-        let mut feed = feed(&[2], Cadence::EveryTick, interval);
+        let mut runner = runner(&[2], Cadence::EveryTick, interval);
         let start = Instant::now();
         let mut elapsed = |number: u64, at: Duration| {
             let at = start + at;
-            let sections = feed.read(&tick(number, at, interval), at)?;
+            let sections = runner.read(&tick(number, at, interval), at)?;
             sections.get::<Read>().map(|read| read.elapsed)
         };
         assert_eq!(elapsed(0, Duration::ZERO), Some(Duration::ZERO));
@@ -293,11 +297,11 @@ mod tests {
     #[test]
     fn one_that_fails_from_the_start_is_told_that_no_time_has_passed() {
         let interval = 1000 * MS;
-        let mut feed = feed(&[0], Cadence::EveryTick, interval);
+        let mut runner = runner(&[0], Cadence::EveryTick, interval);
         let start = Instant::now();
-        assert!(feed.read(&tick(0, start, interval), start).is_none());
+        assert!(runner.read(&tick(0, start, interval), start).is_none());
         let at = start + interval * 2;
-        let first = feed.read(&tick(2, at, interval), at);
+        let first = runner.read(&tick(2, at, interval), at);
         assert_eq!(first.and_then(|read| read.get::<Read>().map(|read| read.elapsed)), Some(Duration::ZERO));
     }
 }

@@ -1,0 +1,123 @@
+//! A tracker at work, for who has started it.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::sampler::Order;
+use super::sink_runner::{PATIENCE, SinkRunner, SinkRunners};
+use crate::job::Outcome;
+use crate::patience;
+
+/// A tracker at work. Dropping it stops the sampling; [`finish`](Running::finish) also closes the sinks in order.
+pub struct Running {
+    orders: mpsc::Sender<Order>,
+    sinks: Arc<Mutex<SinkRunners>>,
+    steps: Arc<AtomicUsize>,
+}
+
+impl Running {
+    pub(super) fn new(orders: mpsc::Sender<Order>, sinks: Arc<Mutex<SinkRunners>>, steps: Arc<AtomicUsize>) -> Self {
+        Self { orders, sinks, steps }
+    }
+
+    /// Takes one more sample and no further ones. Says whether it was taken. A source that hangs in the kernel can
+    /// prevent it: it is given up when no source was read for as long as `limit`.
+    pub fn take_last_sample(&self, limit: Duration) -> bool {
+        let (done, taken) = mpsc::channel();
+        if self.orders.send(Order::LastSample(done)).is_err() {
+            return false;
+        }
+        loop {
+            let steps = self.steps.load(Ordering::Relaxed);
+            match patience::receive(&taken, limit) {
+                Ok(()) => return true,
+                Err(RecvTimeoutError::Timeout) if self.steps.load(Ordering::Relaxed) != steps => (),
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Ends the run: the sinks write what waits for them and close. A sink that makes no progress is left behind after
+    /// its patience, with a message.
+    pub fn finish(self, outcome: Outcome) {
+        // The loop is gone already when the last sample was taken.
+        let _ = self.orders.send(Order::Stop);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.sinks.try_lock() {
+                Ok(mut sinks) => return close(sinks.open(), outcome),
+                Err(TryLockError::Poisoned(poisoned)) => return close(poisoned.into_inner().open(), outcome),
+                // A sink without a thread of its own hangs in a write.
+                Err(TryLockError::WouldBlock) if Instant::now() > deadline => return,
+                Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+}
+
+fn close(sinks: &mut [SinkRunner], outcome: Outcome) {
+    sinks.iter_mut().for_each(|sink| sink.close(outcome));
+    sinks.iter_mut().for_each(SinkRunner::wait);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::PoisonError;
+
+    use super::super::Tracker;
+    use super::*;
+    use crate::job::Run;
+    use crate::sample::{Sample, Sections};
+    use crate::sink::Sink;
+    use crate::source::{Schedule, Source, Tick};
+
+    /// Hangs until it may go on.
+    struct Hangs(mpsc::Receiver<()>);
+
+    impl Source for Hangs {
+        fn collect(&mut self, _: &Tick, _: &mut Sections) -> anyhow::Result<()> {
+            Ok(self.0.recv()?)
+        }
+    }
+
+    struct Calls(Arc<Mutex<Vec<String>>>);
+
+    impl Calls {
+        fn say(&self, call: String) -> anyhow::Result<()> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(call);
+            Ok(())
+        }
+    }
+
+    impl Sink for Calls {
+        fn start(&mut self, run: &Run) -> anyhow::Result<()> {
+            self.say(format!("start {:?}", run.pid))
+        }
+
+        fn write(&mut self, _: &Sample) -> anyhow::Result<()> {
+            self.say("write".into())
+        }
+
+        fn finish(&mut self, outcome: &Outcome) -> anyhow::Result<()> {
+            self.say(format!("finish {:?}", outcome.exit_code))
+        }
+    }
+
+    #[test]
+    fn a_run_that_ends_before_its_first_reading_closes_its_sinks() -> anyhow::Result<()> {
+        let (go_on, gate) = mpsc::channel();
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let run = Run { pid: Some(7), ..Run::default() };
+        let tracker = Tracker::new(run).own_source("hangs", Hangs(gate), Schedule::default());
+        let running = tracker.sink("calls", Calls(Arc::clone(&calls))).start()?;
+        assert!(!running.take_last_sample(Duration::from_millis(50)), "it hangs");
+        running.finish(Outcome { exit_code: Some(3), signal: None });
+        let called = || calls.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        assert_eq!(called(), ["start Some(7)", "finish Some(3)"]);
+        drop(go_on);
+        Ok(())
+    }
+}

@@ -1,0 +1,180 @@
+//! The thread that takes the samples.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::derive::Derivations;
+use super::running::Running;
+use super::sink_runner::{SinkRunners, lock};
+use super::source_runner::SourceRunner;
+use crate::clock::Clock;
+use crate::job::Run;
+use crate::pool::Pool;
+use crate::registry::linked_sections;
+use crate::sample::{Sample, Sections};
+use crate::source::{Host, SourceConfig, Tick};
+use crate::tracked::{JobCgroup, Ledger, Members, Tracked};
+
+pub(super) struct Sampler {
+    sources: Vec<SourceRunner>,
+    derivations: Derivations,
+    defaults: Vec<(&'static str, Arc<Sections>)>,
+    sinks: Arc<Mutex<SinkRunners>>,
+    pool: Pool<Sample>,
+    run: Arc<Run>,
+    observed: Observed,
+    previous: Instant,
+    number: u64,
+    /// Counts what the sampler has got done, so that one that hangs can be told from one on a busy machine.
+    steps: Arc<AtomicUsize>,
+}
+
+/// What is known of the job.
+pub(super) struct Observed {
+    pub(super) ledger: Ledger,
+    pub(super) cgroup: Option<Arc<JobCgroup>>,
+    pub(super) adopts_orphans: bool,
+    pub(super) fork_mark: Option<u64>,
+    pub(super) members: Arc<Members>,
+}
+
+/// What the sampler is told to do.
+pub(super) enum Order {
+    LastSample(mpsc::Sender<()>),
+    Stop,
+}
+
+impl Sampler {
+    pub(super) fn new(
+        run: Arc<Run>,
+        observed: Observed,
+        derivations: Derivations,
+        sinks: Arc<Mutex<SinkRunners>>,
+    ) -> Self {
+        Self {
+            sources: Vec::new(),
+            derivations,
+            defaults: default_sections(),
+            sinks,
+            pool: Pool::new(),
+            run,
+            observed,
+            previous: Instant::now(),
+            number: 0,
+            steps: Arc::default(),
+        }
+    }
+
+    /// Begins on a thread of its own.
+    ///
+    /// # Errors
+    /// When the system gives none.
+    pub(super) fn start(mut self, sources: Vec<(String, Box<dyn SourceConfig>)>, host: Host) -> io::Result<Running> {
+        let (orders, inbox) = mpsc::channel();
+        let (sinks, steps) = (Arc::clone(&self.sinks), Arc::clone(&self.steps));
+        thread::Builder::new().name("sampler".into()).spawn(move || {
+            let start = Instant::now();
+            for (name, config) in sources {
+                self.sources.push(SourceRunner::new(&name, config, &host, self.run.interval));
+                self.steps.fetch_add(1, Ordering::Relaxed);
+            }
+            self.baseline(start);
+            lock(&self.sinks).open();
+            self.work(start, &inbox);
+        })?;
+        Ok(Running::new(orders, sinks, steps))
+    }
+
+    fn work(&mut self, start: Instant, inbox: &mpsc::Receiver<Order>) {
+        let mut clock = Clock::new(start, self.run.interval);
+        loop {
+            match inbox.recv_timeout(clock.until_next(Instant::now())) {
+                Err(RecvTimeoutError::Timeout) => {
+                    let now = Instant::now();
+                    let due = clock.advance(now);
+                    self.sample(now, due, false);
+                }
+                Ok(Order::LastSample(done)) => {
+                    let now = Instant::now();
+                    self.sample(now, now, true);
+                    // Nobody waits any more when the limit has passed.
+                    let _ = done.send(());
+                    return;
+                }
+                Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn tick(&self, at: Instant, last: bool) -> Tick {
+        let spawned = !self.run.command.is_empty();
+        let Observed { ledger, cgroup, adopts_orphans, fork_mark, members } = &self.observed;
+        let tracked = self.run.pid.map(|pid| Tracked {
+            pid,
+            spawned,
+            adopts_orphans: *adopts_orphans,
+            fork_mark: *fork_mark,
+            reaped: ledger.reaped(),
+            cgroup: cgroup.clone(),
+            members: Arc::clone(members),
+        });
+        Tick { number: self.number, at, elapsed: Duration::ZERO, interval: self.run.interval, last, tracked }
+    }
+
+    fn baseline(&mut self, at: Instant) {
+        let tick = self.tick(at, false);
+        self.previous = at;
+        self.sources.iter_mut().for_each(|source| source.ask(&tick, at));
+        for source in &mut self.sources {
+            source.read(&tick, at);
+            self.steps.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes a sample that was `due` then.
+    fn sample(&mut self, at: Instant, due: Instant, last: bool) {
+        let timestamp = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.number += 1;
+        let tick = self.tick(at, last);
+        let (sources, derivations) = (&mut self.sources, &mut self.derivations);
+        let (defaults, run, steps) = (&self.defaults, &self.run, &self.steps);
+        let elapsed = at.saturating_duration_since(self.previous);
+        let (sample, ()) = self.pool.fill(|sample| {
+            sample.run = Arc::clone(run);
+            sample.timestamp = timestamp;
+            sample.elapsed = elapsed;
+            sample.parts.clear();
+            sample.states.clear();
+            sources.iter_mut().for_each(|source| source.ask(&tick, due));
+            for source in sources {
+                sample.parts.extend(source.read(&tick, due));
+                sample.states.push(source.state());
+                steps.fetch_add(1, Ordering::Relaxed);
+            }
+            for (name, sections) in defaults {
+                if !sample.sections().any(|(other, _)| other == *name) {
+                    sample.parts.push(Arc::clone(sections));
+                }
+            }
+            derivations.complete(&tick, sample);
+        });
+        self.previous = at;
+        lock(&self.sinks).open().iter_mut().for_each(|sink| sink.write(&sample));
+    }
+}
+
+/// The sections that are in a sample also when no source wrote them, each with its name.
+fn default_sections() -> Vec<(&'static str, Arc<Sections>)> {
+    let always = linked_sections().into_iter().filter_map(|entry| Some((entry.name, entry.write_default?)));
+    always
+        .map(|(name, write)| {
+            let mut sections = Sections::default();
+            write(&mut sections);
+            (name, Arc::new(sections))
+        })
+        .collect()
+}
