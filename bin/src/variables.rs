@@ -53,7 +53,7 @@ pub(crate) struct Switch {
 
 /// The layer of the environment, but for what [`switches`] and [`plugins`] say.
 pub(crate) fn layer(settings: Settings) -> Result<Settings, ConfigError> {
-    let mut settings = settings.environment(&TEXTS, std::env::vars_os())?;
+    let mut settings = settings.environment(PREFIX, &TEXTS, std::env::vars_os())?;
     if let Some(text) = text(SPOOL_MAX) {
         let key = format!("{SENTINEL}.spool_max_mib");
         settings = match text.trim().parse::<u64>() {

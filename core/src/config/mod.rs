@@ -90,13 +90,14 @@ impl Settings {
         self
     }
 
-    /// Adds the environment: the variables in `names` (variable, key), taken as text, and `TRACKER_A__B=…` for any
-    /// other key `a.b`, read as TOML where it is TOML. Empty variables count as not set.
+    /// Adds the environment: the variables in `names` (variable, key), taken as text, and `A__B=…` after
+    /// the prefix (such as `MY_PROGRAM_`) for any other key `a.b`, read as TOML where it is TOML. Empty variables count as not set.
     ///
     /// # Errors
     /// When a key has more parts than any key has.
     pub fn environment(
         mut self,
+        prefix: &str,
         names: &[(&str, &str)],
         variables: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, ConfigError> {
@@ -104,7 +105,7 @@ impl Settings {
         for (name, value) in variables.into_iter().filter_map(text).filter(|(_, value)| !value.is_empty()) {
             if let Some((_, key)) = names.iter().find(|(known, _)| *known == name) {
                 self = self.set(&name, key, value);
-            } else if let Some(key) = name.strip_prefix("TRACKER_").filter(|key| key.contains("__")) {
+            } else if let Some(key) = name.strip_prefix(prefix).filter(|key| key.contains("__")) {
                 let key = self.key_of_variable(key);
                 check_depth(&name, &key)?;
                 self.variables = self.variables.merge(layer(&name, key.split('.'), literal(&value)));
