@@ -10,7 +10,19 @@ use nvml_wrapper::error::NvmlError;
 use super::extra::Extra;
 
 /// What the dynamic linker is asked for.
-const DEFAULT: &str = "libnvidia-ml.so.1";
+pub(super) const DEFAULT: &str = "libnvidia-ml.so.1";
+
+/// Where distributions and container runtimes put it.
+pub(super) const FOLDERS: [&str; 8] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/nvidia/lib64",
+    "/usr/local/cuda/compat",
+    "/run/opengl-driver/lib",
+    "/usr/lib/wsl/lib",
+];
 
 pub(super) struct Library {
     pub(super) nvml: &'static Nvml,

@@ -9,7 +9,7 @@ mod mig;
 mod pcie;
 mod processes;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use resource_tracker_core::{
     Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source, through_json,
@@ -57,12 +57,13 @@ impl SourceConfig for NvidiaConfig {
         })))
     }
 
-    /// NVML needs the driver, or that of the host of WSL, and is searched for in many folders. Whoever names a library,
-    /// or a folder of libraries, may have another one.
+    /// There is no driver, nor a library that would load one, as far as a glance at the usual places shows. Whoever names
+    /// a library, or a folder of libraries, may have it elsewhere.
     fn is_plainly_absent(&self, host: &Host) -> bool {
         let driver = [host.procfs.join("driver/nvidia"), "/dev/nvidiactl".into(), "/dev/dxg".into()];
+        let mut libraries = library::FOLDERS.iter().map(|folder| Path::new(folder).join(library::DEFAULT));
         let is_named = self.library.is_some() || std::env::var_os("LD_LIBRARY_PATH").is_some();
-        !is_named && !driver.iter().any(|file| file.exists())
+        !is_named && !driver.iter().any(|file| file.exists()) && !libraries.any(|file| file.exists())
     }
 
     fn schedule(&self) -> Schedule {
