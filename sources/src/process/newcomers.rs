@@ -233,6 +233,7 @@ mod tests {
                     pid: 1000,
                     spawned: true,
                     adopts_orphans: true,
+                    fork_mark: None,
                     reaped: Default::default(),
                     cgroup: None,
                     members: Arc::default(),
