@@ -1,14 +1,19 @@
 //! The lock by which trackers that share a file take turns.
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// How long one write waits for it. A program that holds it for longer does not mean to share.
+/// How long one write waits for it while nothing happens to the file. A program that holds it for longer does not mean to
+/// share.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long one write waits while others, who do share, write: on a busy machine they can be first again and again.
+pub(super) const LONGEST: Duration = Duration::from_secs(10);
 
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -34,7 +39,9 @@ impl Lock {
     }
 
     pub(super) fn take(&mut self, file: &File) -> Turn {
-        let deadline = Instant::now() + self.patience;
+        let start = Instant::now();
+        let mut last_change = start;
+        let mut seen = state(file);
         loop {
             match flock(file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {
@@ -42,7 +49,13 @@ impl Lock {
                     return Turn::Held;
                 }
                 Err(Errno::INTR) => (),
-                Err(Errno::WOULDBLOCK) if Instant::now() < deadline => thread::sleep(PAUSE),
+                Err(Errno::WOULDBLOCK) if start.elapsed() < LONGEST && last_change.elapsed() < self.patience => {
+                    thread::sleep(PAUSE);
+                    let now = state(file);
+                    if now != seen {
+                        (seen, last_change) = (now, Instant::now());
+                    }
+                }
                 Err(Errno::WOULDBLOCK) => {
                     self.patience = Duration::ZERO;
                     return Turn::Busy;
@@ -60,8 +73,16 @@ impl Lock {
     }
 }
 
+/// What changes when somebody writes to a file, or gives it another name.
+fn state(file: &File) -> Option<(u64, i64, i64)> {
+    let metadata = file.metadata().ok()?;
+    Some((metadata.len(), metadata.ctime(), metadata.ctime_nsec()))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]
@@ -76,5 +97,23 @@ mod tests {
         assert_eq!((lock.patience, lock.take(&waiter)), (Duration::ZERO, Turn::Busy));
         flock(&holder, FlockOperation::Unlock).unwrap();
         assert_eq!((lock.take(&waiter), lock.patience), (Turn::Held, PATIENCE));
+    }
+
+    #[test]
+    fn one_is_waited_for_as_long_as_others_write() {
+        let path = tempfile::NamedTempFile::new().unwrap();
+        let [mut holder, waiter] = [(); 2].map(|()| File::options().append(true).open(path.path()).unwrap());
+        flock(&holder, FlockOperation::LockExclusive).unwrap();
+        let start = Instant::now();
+        let writes = thread::spawn(move || {
+            // Never as long as the patience without a write, also where this thread has to wait for a CPU.
+            while start.elapsed() < PATIENCE * 2 {
+                holder.write_all(b"x").unwrap();
+                thread::sleep(PAUSE * 10);
+            }
+        });
+        assert_eq!(Lock::new().take(&waiter), Turn::Held);
+        assert!(start.elapsed() >= PATIENCE * 2);
+        writes.join().unwrap();
     }
 }

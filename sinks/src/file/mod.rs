@@ -161,6 +161,12 @@ impl SinkConfig for FileConfig {
         Output::check(&self.path, self.if_exists, contents)
     }
 
+    fn patience(&self) -> Duration {
+        let takes_turns = self.is_compressed() || self.rotation().is_ok_and(|rotation| rotation.is_on());
+        // The last lines wait for their turn like all others.
+        if takes_turns { lock::LONGEST * 2 } else { Duration::from_secs(2) }
+    }
+
     fn build(&self, _: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
         self.check()?;
         let (rotation, contents) = (self.rotation()?, self.contents()?);
