@@ -134,7 +134,7 @@ impl Inherited {
         }
         // SAFETY: system calls on numbers.
         unsafe {
-            libc::prctl(libc::PR_SET_PDEATHSIG, self.death_signal);
+            libc::prctl(libc::PR_SET_PDEATHSIG, self.death_signal as libc::c_ulong);
             // It may have ended before.
             if libc::getppid() != tracker {
                 libc::kill(libc::getpid(), self.death_signal);
@@ -162,9 +162,9 @@ impl Inherited {
         if let Some(mark) = &self.mark {
             mark.take_off();
         }
-        // SAFETY: system calls on a number and on a value that outlives the call.
+        // SAFETY: system calls on numbers, each as wide as the kernel reads it, and on a value that outlives the call.
         unsafe {
-            libc::prctl(libc::PR_SET_CHILD_SUBREAPER, self.adopts);
+            libc::prctl(libc::PR_SET_CHILD_SUBREAPER, self.adopts as libc::c_ulong, 0, 0, 0);
             // What was allowed to who set it may not be to this process, which then runs as after any fork.
             if let Some(scheduling) = &self.scheduling {
                 libc::syscall(libc::SYS_sched_setattr, 0, scheduling, 0);

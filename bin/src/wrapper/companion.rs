@@ -182,7 +182,7 @@ fn settle(line: BorrowedFd<'_>, kept: Option<BorrowedFd<'_>>, name: &CStr, track
     // SAFETY: system calls on numbers and a constant text; the descriptors that go are those of this copy. Both that
     // stay are above 2: these were filled when the program started.
     unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong);
         if libc::getppid() != tracker.as_raw_nonzero().get() {
             exit();
         }

@@ -214,7 +214,7 @@ fn become_helper(line: &Line) {
     unsafe {
         // A signal that the terminal sends to the tracker's group is none of its business.
         libc::setpgid(0, 0);
-        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
+        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1 as libc::c_ulong);
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         let mut none = std::mem::zeroed();
         libc::sigemptyset(&mut none);
@@ -241,7 +241,7 @@ fn replace_by_null(descriptor: i32) {
 fn end_with(parent: u32) {
     // SAFETY: they set and read a number.
     let has_gone = unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong);
         libc::getppid() as u32 != parent
     };
     // It ended before the signal was asked for.
