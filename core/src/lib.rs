@@ -45,5 +45,4 @@ pub use tracker::{Running, Tracker};
 #[doc(hidden)]
 pub mod reexport {
     pub use inventory;
-    pub use serde_json::Value as Json;
 }

@@ -12,7 +12,6 @@ pub mod fork_mark;
 pub mod fuzzing;
 mod gpu;
 mod host;
-mod keyless;
 mod memory;
 mod network;
 mod perf;

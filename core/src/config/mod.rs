@@ -6,7 +6,6 @@ mod error;
 mod file;
 mod interval;
 mod named;
-mod through_json;
 mod toml;
 
 use std::ffi::OsString;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use resource_tracker_core::{Outcome, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink, through_json};
+use resource_tracker_core::{Outcome, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +32,7 @@ const WAITING: usize = 64 * 1024;
 
 /// Samples in a file.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
-#[serde(default, remote = "Self")]
+#[serde(default)]
 pub struct FileConfig {
     /// The file. Its directory must exist.
     pub path: PathBuf,
@@ -138,8 +138,6 @@ impl FileConfig {
 fn has_suffix(path: &Path, suffix: &str) -> bool {
     path.extension().is_some_and(|extension| extension == suffix)
 }
-
-through_json!(FileConfig);
 
 #[typetag::deserialize(name = "file")]
 impl SinkConfig for FileConfig {

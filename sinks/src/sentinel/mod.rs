@@ -30,9 +30,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use resource_tracker_core::config::Interval;
-use resource_tracker_core::{
-    Outcome, Run, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink, through_json,
-};
+use resource_tracker_core::{Outcome, Run, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink};
 use rustix::fs::{OFlags, fcntl_setfl};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -61,7 +59,7 @@ const UNUSABLE: &str = "the spool cannot be used";
 
 /// The Sentinel service, by way of S3.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
-#[serde(default, remote = "Self")]
+#[serde(default)]
 pub struct SentinelConfig {
     /// Base address of the service.
     #[schemars(extend("x-needs-named-file" = true))]
@@ -100,8 +98,6 @@ impl Default for SentinelConfig {
         }
     }
 }
-
-through_json!(SentinelConfig);
 
 #[typetag::deserialize(name = "sentinel-s3")]
 impl SinkConfig for SentinelConfig {

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 use resource_tracker_metrics::CgroupMetrics;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::keyless::keyless;
 use crate::procfile::{assign, mib, percent};
 use files::{Files, Limits, Reading};
 pub use hierarchy::{Directory, Hierarchy};
@@ -17,10 +18,9 @@ pub use hierarchy::{Directory, Hierarchy};
 /// Limits can be changed while the job runs, but rarely are.
 const LIMITS_EVERY: Duration = Duration::from_secs(5);
 
-keyless! {
-    /// Limits and use of the cgroup that the job runs in.
-    pub struct CgroupConfig
-}
+/// Limits and use of the cgroup that the job runs in.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+pub struct CgroupConfig {}
 
 #[typetag::deserialize(name = "cgroup")]
 impl SourceConfig for CgroupConfig {
