@@ -13,6 +13,7 @@ pub mod fuzzing;
 mod gpu;
 mod host;
 mod memory;
+mod mountinfo;
 mod network;
 mod perf;
 mod pids;

@@ -71,9 +71,9 @@ impl State {
         }
         let job = tick.tracked.as_ref().and_then(|tracked| tracked.cgroup.as_deref()).cloned().unwrap_or_default();
         hierarchy = hierarchy.with(&job);
-        let named = hierarchy.named(&job)?;
-        let path = format!("/{}", named.path.display());
-        let mut files = Files::open(&named);
+        let reported = hierarchy.reported(&job)?;
+        let path = format!("/{}", reported.path.display());
+        let mut files = Files::open(&reported);
         let before = files.read();
         Some(Self { path, hierarchy, files, before, limits, limits_at: tick.at })
     }
@@ -145,8 +145,8 @@ mod tests {
     }
 
     fn read(hierarchy: Hierarchy, job: &JobCgroup) -> (String, Reading) {
-        let named = hierarchy.with(job).named(job).unwrap();
-        (named.path.display().to_string(), Files::open(&named).read())
+        let reported = hierarchy.with(job).reported(job).unwrap();
+        (reported.path.display().to_string(), Files::open(&reported).read())
     }
 
     /// A hybrid machine, where the job got a cgroup of v2 and stayed where the shell is in those of v1.

@@ -4,6 +4,7 @@ mod counters;
 mod device;
 mod mounts;
 mod shared;
+mod space;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
