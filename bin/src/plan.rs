@@ -4,7 +4,7 @@ use anyhow::Context;
 use resource_tracker_core::config::Named;
 use resource_tracker_core::{Settings, SinkConfig, SourceConfig};
 
-use crate::settings::{JobTable, TrackerTable};
+use crate::tables::{JobTable, TrackerTable};
 
 /// A run as it is configured, looked at as closely as can be without opening anything.
 pub(crate) struct Plan {
