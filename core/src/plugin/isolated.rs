@@ -44,7 +44,7 @@ pub(super) fn configured_sink(sink: &SinkType, config: &str) -> anyhow::Result<S
     checked(&sink.file, &Request::CheckSink { name: sink.info.component.name.clone(), config: config.to_owned() })
 }
 
-/// The check has a life of its own, in which standard output is still the tracker's.
+/// Has a configuration checked in a process that ends with it, because it still has the tracker's standard output.
 fn checked(file: &Path, request: &Request) -> anyhow::Result<Supervisor> {
     let supervisor = supervisor(file)?;
     ask(&supervisor, request, Some(SETUP_LIMIT))?;
@@ -56,7 +56,7 @@ fn ask(supervisor: &Supervisor, request: &Request, limit: Option<Duration>) -> a
     answer(supervisor, request, limit)?
 }
 
-/// Told apart: that there is no answer, and that it is a failure.
+/// The outer error: there is no answer. The inner one: the answer is that it failed.
 fn answer(
     supervisor: &Supervisor,
     request: &Request,

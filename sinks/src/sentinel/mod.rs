@@ -137,7 +137,7 @@ impl SentinelConfig {
         Ok(Some(token))
     }
 
-    /// Whether anything says what the token is. A file is not read for that: it can be a pipe.
+    /// Whether a variable or a file is named as the source of the token. The file is not read: it can be a pipe.
     pub fn names_token(&self) -> bool {
         token_variable().is_some() || self.token_file.is_some()
     }
@@ -150,7 +150,7 @@ impl SentinelConfig {
         let api_url = self.address()?;
         let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"].into_iter().find_map(|name| {
             let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
-            // Credentials of the store are in what goes there.
+            // The requests hold credentials of the store.
             Some(http::address(name, &text, self.allow_http).map_err(anyhow::Error::msg))
         });
         Ok(Connect { agent: http::agent(), api_url, token, store: endpoint.transpose()? })
@@ -209,7 +209,7 @@ struct TokenFile {
     file: io::Result<File>,
 }
 
-/// Nobody waits for who may never open the other end of a FIFO; what is read is waited for.
+/// Opening a FIFO does not wait for a writer, who may never come. Reading it does.
 fn open_without_waiting(path: &Path) -> io::Result<File> {
     let file = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
     fcntl_setfl(&file, OFlags::empty())?;

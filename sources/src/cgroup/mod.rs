@@ -37,7 +37,7 @@ register_source!(
 
 struct Cgroup {
     procfs: PathBuf,
-    /// The inner one is missing where there is nothing to tell.
+    /// `Some(None)`: it was looked for, and there is nothing to report.
     state: Option<Option<State>>,
 }
 
