@@ -237,7 +237,7 @@ fn config_check_opens_and_changes_nothing() {
 fn a_key_in_a_file_that_a_component_without_keys_does_not_have_is_ignored() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("c.toml"), "[sources.cpu]\nfoo = 1\n").unwrap();
-    let run = run_in(folder.path(), &["-c", "c.toml", "-q"]);
+    let run = run_in(folder.path(), &["-c", "c.toml"]);
     assert_eq!((run.status.code(), text(&run.stderr).as_str()), (Some(0), ""));
     let check =
         command(tracker()).args(["-c", "c.toml", "config", "check"]).current_dir(folder.path()).output().unwrap();
