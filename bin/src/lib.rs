@@ -25,6 +25,7 @@ mod settings;
 mod signals;
 mod standalone;
 mod surroundings;
+mod tables;
 mod variables;
 mod wrapper;
 

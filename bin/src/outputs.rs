@@ -6,7 +6,7 @@ use resource_tracker_core::registry::Kind;
 use resource_tracker_sinks::Format;
 use serde::Serialize;
 
-use crate::settings::TrackerTable;
+use crate::tables::TrackerTable;
 
 /// The sinks that write to a stream.
 const TO_STREAMS: [&str; 2] = ["stdout-json", "csv"];

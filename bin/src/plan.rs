@@ -1,17 +1,16 @@
 //! What a run is going to do, as `config check` looks at it and as the run itself does.
 
 use anyhow::Context;
-use resource_tracker_core::config::Named;
 use resource_tracker_core::{Settings, SinkConfig, SourceConfig};
 
-use crate::settings::{JobTable, TrackerTable};
+use crate::tables::{JobTable, TrackerTable};
 
 /// A run as it is configured, looked at as closely as can be without opening anything.
 pub(crate) struct Plan {
     pub(crate) tracker: TrackerTable,
     pub(crate) job: JobTable,
-    pub(crate) sources: Named<Box<dyn SourceConfig>>,
-    pub(crate) sinks: Named<Box<dyn SinkConfig>>,
+    pub(crate) sources: Vec<(String, Box<dyn SourceConfig>)>,
+    pub(crate) sinks: Vec<(String, Box<dyn SinkConfig>)>,
 }
 
 impl Plan {

@@ -9,7 +9,7 @@ use resource_tracker_core::registry::Registry;
 use resource_tracker_core::{Settings, trust};
 
 use crate::cli::Cli;
-use crate::settings::PluginsTable;
+use crate::tables::PluginsTable;
 use crate::variables;
 
 /// Loads the plugins of `[plugins]`, of the variable and of the flags, each once.

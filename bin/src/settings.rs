@@ -1,138 +1,18 @@
-//! The layers of the configuration, and the tables that belong to the program itself.
+//! The layers of the configuration.
 
 use std::path::{Path, PathBuf};
 
-use resource_tracker_core::config::{ConfigError, ConfigFile, Interval, KnownTable};
+use resource_tracker_core::Settings;
+use resource_tracker_core::config::{ConfigError, ConfigFile};
 use resource_tracker_core::registry::Registry;
-use resource_tracker_core::{Job, Settings};
 use resource_tracker_sinks::sentinel::TOKEN;
-use resource_tracker_sinks::{Columns, Format};
-use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
 
 use crate::cli::Cli;
+use crate::tables::{SENTINEL, TrackerTable, known_tables};
 use crate::variables::Switch;
 use crate::{outputs, plugins, variables};
 
-/// The table of the sink that streams to Sentinel.
-pub(crate) const SENTINEL: &str = "sinks.sentinel-s3";
-
 const DEFAULT_FILE: &str = "resource-tracker.toml";
-
-/// How to sample, and where samples go when no sink is configured: the table `[tracker]`.
-#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
-pub(crate) struct TrackerTable {
-    /// Time between samples: seconds, or a text with a unit such as "50ms".
-    pub(crate) interval_secs: Interval,
-    /// How samples are written; json, or csv for a file named .csv or .csv.gz.
-    pub(crate) format: Option<Format>,
-    /// The file that samples are appended to; "-" is standard output.
-    pub(crate) output: Option<String>,
-    /// Write no samples to standard output or standard error.
-    #[serde(deserialize_with = "switch")]
-    pub(crate) quiet: bool,
-    /// Which columns a CSV has.
-    pub(crate) csv_columns: Option<Columns>,
-    /// Do not adopt orphans of the command.
-    #[serde(deserialize_with = "switch")]
-    pub(crate) no_subreaper: bool,
-    /// Make no cgroup for the command.
-    #[serde(deserialize_with = "switch")]
-    pub(crate) no_cgroup: bool,
-    /// Complete the labels of the run by what the batch system, the workflow or the container tells.
-    #[serde(deserialize_with = "switch")]
-    pub(crate) detect: bool,
-    /// Where procfs is mounted.
-    #[schemars(extend("x-needs-named-file" = true))]
-    pub(crate) procfs: PathBuf,
-    /// Where sysfs is mounted.
-    #[schemars(extend("x-needs-named-file" = true))]
-    pub(crate) sysfs: PathBuf,
-}
-
-impl Default for TrackerTable {
-    fn default() -> Self {
-        Self {
-            interval_secs: Interval(std::time::Duration::from_secs(1)),
-            format: None,
-            output: None,
-            quiet: false,
-            csv_columns: None,
-            no_subreaper: false,
-            no_cgroup: false,
-            detect: true,
-            procfs: "/proc".into(),
-            sysfs: "/sys".into(),
-        }
-    }
-}
-
-/// What is tracked and what it is called: the table `[job]`.
-#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
-pub(crate) struct JobTable {
-    /// Root of the process tree to track.
-    #[serde(deserialize_with = "pid")]
-    pub(crate) pid: Option<i32>,
-    #[serde(flatten)]
-    pub(crate) labels: Job,
-}
-
-/// Which plugins are loaded: the table `[plugins]`.
-#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
-#[schemars(extend("x-needs-named-file" = true))]
-#[serde(default)]
-pub(crate) struct PluginsTable {
-    /// Files to load.
-    #[serde(deserialize_with = "paths")]
-    pub(crate) load: Vec<PathBuf>,
-    /// A folder whose .so files are all loaded. It and they must belong to root or to you, and nobody else may write there.
-    pub(crate) dir: Option<PathBuf>,
-    /// Run each source and sink of a plugin in a process of its own, which may crash.
-    #[serde(deserialize_with = "switch")]
-    pub(crate) isolate: bool,
-}
-
-/// A list of paths, also as the text that a variable holds, with colons between them.
-fn paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
-    match Value::deserialize(deserializer)? {
-        Value::String(text) => Ok(text.split(':').filter(|path| !path.is_empty()).map(PathBuf::from).collect()),
-        list @ Value::Array(_) => serde_json::from_value(list).map_err(serde::de::Error::custom),
-        _ => Err(serde::de::Error::custom("must be a list of files")),
-    }
-}
-
-/// True or false, also as the text that a variable holds.
-fn switch<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    match Value::deserialize(deserializer)? {
-        Value::Bool(value) => Ok(value),
-        Value::String(text) if ["1", "true", "yes", "on"].contains(&text.as_str()) => Ok(true),
-        Value::String(text) if ["0", "false", "no", "off"].contains(&text.as_str()) => Ok(false),
-        _ => Err(serde::de::Error::custom("must be true or false")),
-    }
-}
-
-/// A process id, also as text.
-fn pid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i32>, D::Error> {
-    let number = match Value::deserialize(deserializer)? {
-        Value::Number(number) => number.as_i64(),
-        Value::String(text) => text.trim().parse().ok(),
-        _ => None,
-    };
-    let pid = number.and_then(|number| i32::try_from(number).ok()).filter(|pid| *pid > 0);
-    pid.map(Some).ok_or_else(|| serde::de::Error::custom("must be a process id, a whole number of 1 or more"))
-}
-
-/// The tables beside `sources` and `sinks`.
-pub(crate) fn known_tables() -> [KnownTable; 3] {
-    [
-        KnownTable::new::<JobTable>("job"),
-        KnownTable::new::<PluginsTable>("plugins"),
-        KnownTable::new::<TrackerTable>("tracker"),
-    ]
-}
 
 /// Reads the configuration file that the user named, or the one that lies in the current folder.
 pub(crate) fn config_file(cli: &Cli) -> ConfigFile {
@@ -253,73 +133,4 @@ fn sentinel(settings: Settings) -> Settings {
     }
     let settings = settings.set_default(TOKEN, &format!("{SENTINEL}.enabled"), true);
     settings.set_default(TOKEN, "sources.cloud.enabled", true)
-}
-
-#[cfg(test)]
-mod tests {
-    use resource_tracker_core::config::NEEDS_NAMED_FILE;
-    use resource_tracker_core::registry::Kind;
-
-    use super::*;
-
-    /// The keys that a file which nobody named may set: they neither load code, nor say where secrets go or come from, nor
-    /// what is believed or destroyed. `path` and `output` are among them, because to record into a file is what such a file is
-    /// for, and a file that holds anything but samples is refused.
-    const HARMLESS: &[&str] = &[
-        "job.container_image",
-        "job.env",
-        "job.executor",
-        "job.external_run_id",
-        "job.language",
-        "job.name",
-        "job.orchestrator",
-        "job.pid",
-        "job.project_name",
-        "job.stage_name",
-        "job.tags",
-        "job.task_name",
-        "job.team",
-        "sinks.csv.columns",
-        "sinks.csv.stream",
-        "sinks.file.columns",
-        "sinks.file.format",
-        "sinks.file.gzip",
-        "sinks.file.mode",
-        "sinks.file.path",
-        "sinks.file.rotate_bytes",
-        "sinks.file.rotate_keep",
-        "sinks.file.rotate_secs",
-        "sinks.sentinel-s3.finish_timeout_secs",
-        "sinks.sentinel-s3.spool_max_mib",
-        "sinks.sentinel-s3.upload_interval_secs",
-        "sinks.stdout-json.stream",
-        "sources.host.suppress",
-        "sources.process.pss_budget_pct",
-        "tracker.csv_columns",
-        "tracker.detect",
-        "tracker.format",
-        "tracker.interval_secs",
-        "tracker.no_cgroup",
-        "tracker.no_subreaper",
-        "tracker.output",
-        "tracker.quiet",
-    ];
-
-    #[test]
-    fn of_every_key_it_is_known_whether_it_needs_a_named_file() {
-        let registry = Registry::new();
-        let components = Kind::ALL.into_iter().flat_map(|kind| {
-            let table = move |name: &str| format!("{}.{name}", kind.table());
-            registry.of(kind).into_iter().map(move |component| (table(component.name), component.schema()))
-        });
-        let tables = known_tables().into_iter().map(|table| (table.name.to_owned(), table.schema));
-        let mut unmarked = Vec::new();
-        for (table, schema) in tables.chain(components).filter(|(_, schema)| schema[NEEDS_NAMED_FILE] != true) {
-            let keys = schema["properties"].as_object().into_iter().flatten();
-            let keys = keys.filter(|(_, key)| key[NEEDS_NAMED_FILE] != true);
-            unmarked.extend(keys.map(|(name, _)| format!("{table}.{name}")));
-        }
-        unmarked.sort_unstable();
-        assert_eq!(unmarked, HARMLESS, "mark a new key with {NEEDS_NAMED_FILE}, or list it here with a reason");
-    }
 }

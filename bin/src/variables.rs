@@ -5,7 +5,7 @@ use resource_tracker_core::config::ConfigError;
 use resource_tracker_core::registry::nearest;
 use resource_tracker_sources::HostField;
 
-use crate::settings::{SENTINEL, known_tables};
+use crate::tables::{SENTINEL, known_tables};
 
 /// The file that is read in place of the one in the current folder.
 pub(crate) const CONFIG: &str = "TRACKER_CONFIG";

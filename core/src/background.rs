@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A thread that answers questions one at a time. Who asks never waits: it takes the newest answer there is.
+/// A thread that answers questions one at a time. Asking does not block: the caller gets the newest answer there is.
 ///
 /// The thread ends when the value is dropped, or when it comes back from what it hangs in.
 pub struct Background<Q, A> {

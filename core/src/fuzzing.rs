@@ -1,4 +1,4 @@
-//! What reads bytes of strangers, for the fuzz targets. Not for use.
+//! Entry points for the fuzz targets: what parses bytes that others write. Not part of the interface.
 
 use std::sync::{Arc, LazyLock};
 

@@ -1,4 +1,4 @@
-//! A component that fails or panics harms nobody else.
+//! Runs a component so that its errors and panics stop nothing else.
 
 use std::any::Any;
 use std::cell::Cell;

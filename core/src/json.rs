@@ -1,4 +1,4 @@
-//! A sample as one line of JSON.
+//! JSON of one line, written piece by piece into one buffer.
 
 use std::io::{self, Write};
 
@@ -6,8 +6,6 @@ use serde::Serialize;
 use serde_json::ser::Formatter;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Serializer, Value as Json};
-
-use crate::sample::{Sample, Sections};
 
 /// Writes numbers with at most six decimals: finer than anything the kernel counts, and short.
 struct Rounded;
@@ -24,53 +22,18 @@ fn round(value: f64) -> f64 {
     if value.abs() < 1e10 { (value * 1e6).round() / 1e6 + 0.0 } else { value }
 }
 
-fn append<T: ?Sized + Serialize>(line: &mut Vec<u8>, value: &T) -> serde_json::Result<()> {
+/// Appends a value.
+pub(crate) fn append<T: ?Sized + Serialize>(line: &mut Vec<u8>, value: &T) -> serde_json::Result<()> {
     value.serialize(&mut Serializer::with_formatter(line, Rounded))
 }
 
-fn key(line: &mut Vec<u8>, name: &(impl ?Sized + Serialize)) -> serde_json::Result<()> {
+/// Appends the name of the next member of the object that has been begun.
+pub(crate) fn key(line: &mut Vec<u8>, name: &(impl ?Sized + Serialize)) -> serde_json::Result<()> {
     if !line.ends_with(b"{") {
         line.push(b',');
     }
     append(line, name)?;
     line.push(b':');
-    Ok(())
-}
-
-pub(crate) fn write_sample(sample: &Sample, line: &mut Vec<u8>) -> serde_json::Result<()> {
-    let start = line.len();
-    let result = write_members(sample, line);
-    if result.is_err() {
-        line.truncate(start);
-    }
-    result
-}
-
-fn write_members(sample: &Sample, line: &mut Vec<u8>) -> serde_json::Result<()> {
-    let run = sample.run();
-    line.extend_from_slice(b"{\"timestamp_secs\":");
-    append(line, &sample.timestamp().as_secs())?;
-    key(line, "timestamp_ms")?;
-    append(line, &(sample.timestamp().as_millis() as u64))?;
-    key(line, "elapsed_secs")?;
-    append(line, &sample.elapsed().as_secs_f64())?;
-    key(line, "job_name")?;
-    append(line, &run.job.name)?;
-    key(line, "pid")?;
-    append(line, &run.pid)?;
-
-    for (index, (name, _)) in sample.sections().enumerate() {
-        if sample.sections().take(index).any(|(earlier, _)| earlier == name) {
-            continue;
-        }
-        key(line, name)?;
-        write_joined(sample.sections().skip(index).filter(|(other, _)| *other == name), line)?;
-    }
-
-    // The version key is named after the program that embeds the tracker.
-    key(line, &format_args!("{}-version", run.program))?;
-    append(line, run.version)?;
-    line.push(b'}');
     Ok(())
 }
 
@@ -91,28 +54,17 @@ pub(crate) fn with_nulls(text: &RawValue, names: &[String]) -> serde_json::Resul
     to_raw_value(&value)
 }
 
-/// Appends sections of one name as one.
-pub(crate) fn write_joined<'a>(
-    sections: impl Iterator<Item = (&'static str, &'a dyn erased_serde::Serialize)>,
+/// Appends values that stand under one name as one.
+pub(crate) fn append_joined<'a>(
+    values: impl Iterator<Item = &'a dyn erased_serde::Serialize>,
     line: &mut Vec<u8>,
 ) -> serde_json::Result<()> {
     let start = line.len();
-    for (_, section) in sections {
+    for value in values {
         let joint = line.len();
-        append(line, section)?;
+        append(line, value)?;
         join(line, start, joint);
     }
-    Ok(())
-}
-
-/// Appends the sections that one source wrote as one object.
-pub(crate) fn write_sections(sections: &Sections, line: &mut Vec<u8>) -> serde_json::Result<()> {
-    line.push(b'{');
-    for (name, section) in sections.fresh() {
-        key(line, name)?;
-        append(line, section)?;
-    }
-    line.push(b'}');
     Ok(())
 }
 

@@ -34,10 +34,10 @@ pub use config::{ConfigError, Settings};
 pub use derivation::{Derivation, DerivationEntry};
 pub use guard::is_guarded;
 pub use job::{Job, Outcome, Run};
-pub use sample::{Sample, Section, SectionEntry, Sections};
+pub use sample::{Sample, Section, SectionEntry, Sections, SourceState};
 pub use schema::sample_schema;
 pub use sink::{Sink, SinkConfig, SinkContext, SinkEntry};
-pub use source::{Cadence, Host, Schedule, Source, SourceConfig, SourceEntry, SourceState, Tick};
+pub use source::{Cadence, Host, Schedule, Source, SourceConfig, SourceEntry, Tick};
 pub use tracked::{JobCgroup, Ledger, Members, Reaped, Tracked, Usage};
 pub use tracker::{Running, Tracker};
 
@@ -45,5 +45,4 @@ pub use tracker::{Running, Tracker};
 #[doc(hidden)]
 pub mod reexport {
     pub use inventory;
-    pub use serde_json::Value as Json;
 }

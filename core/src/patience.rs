@@ -1,4 +1,4 @@
-//! Waiting for what may never come.
+//! Waiting with a limit that does not count the time in which this process was stopped.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;

@@ -12,7 +12,6 @@ use serde_json::value::RawValue;
 
 use crate::job::Run;
 use crate::json;
-use crate::source::SourceState;
 
 /// A part of a sample: one object or one list, under a name of its own.
 ///
@@ -182,6 +181,30 @@ impl Sections {
             .filter(|slot| slot.fresh && !slot.value.is_internal())
             .map(|slot| (slot.name, &*slot.value as _))
     }
+
+    /// Appends them to `line` as one JSON object.
+    pub(crate) fn write_json(&self, line: &mut Vec<u8>) -> serde_json::Result<()> {
+        line.push(b'{');
+        for (name, section) in self.fresh() {
+            json::key(line, name)?;
+            json::append(line, section)?;
+        }
+        line.push(b'}');
+        Ok(())
+    }
+}
+
+/// What came of reading a source, as of one sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SourceState {
+    /// It has not answered yet, not even once.
+    Awaited,
+    /// What it reads is not on this machine.
+    Absent,
+    /// It failed, or does not answer any more, and is left out until it does.
+    Failed,
+    /// It was read; the sample has what it saw, or repeats it.
+    Read,
 }
 
 /// What all sources saw at one tick, and what follows from it.
@@ -235,7 +258,7 @@ impl Sample {
     /// [`get`](Self::get) it also finds what came from a plugin, and works in one; and it costs more.
     pub fn read<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
         let mut line = Vec::new();
-        json::write_joined(self.sections().filter(|(other, _)| *other == name), &mut line).ok()?;
+        json::append_joined(self.named(name), &mut line).ok()?;
         serde_json::from_slice(&line).ok()
     }
 
@@ -270,7 +293,38 @@ impl Sample {
     /// # Errors
     /// When a section cannot be serialised; `line` is then as it was.
     pub fn write_json(&self, line: &mut Vec<u8>) -> serde_json::Result<()> {
-        json::write_sample(self, line)
+        let start = line.len();
+        self.write_members(line).inspect_err(|_| line.truncate(start))
+    }
+
+    fn write_members(&self, line: &mut Vec<u8>) -> serde_json::Result<()> {
+        line.extend_from_slice(b"{\"timestamp_secs\":");
+        json::append(line, &self.timestamp.as_secs())?;
+        json::key(line, "timestamp_ms")?;
+        json::append(line, &(self.timestamp.as_millis() as u64))?;
+        json::key(line, "elapsed_secs")?;
+        json::append(line, &self.elapsed.as_secs_f64())?;
+        json::key(line, "job_name")?;
+        json::append(line, &self.run.job.name)?;
+        json::key(line, "pid")?;
+        json::append(line, &self.run.pid)?;
+        for (index, (name, _)) in self.sections().enumerate() {
+            let is_first = !self.sections().take(index).any(|(earlier, _)| earlier == name);
+            if is_first {
+                json::key(line, name)?;
+                json::append_joined(self.named(name), line)?;
+            }
+        }
+        // The version key is named after the program that embeds the tracker.
+        json::key(line, &format_args!("{}-version", self.run.program))?;
+        json::append(line, self.run.version)?;
+        line.push(b'}');
+        Ok(())
+    }
+
+    /// Every section of this name.
+    fn named(&self, name: &str) -> impl Iterator<Item = &dyn erased_serde::Serialize> {
+        self.sections().filter(move |(other, _)| *other == name).map(|(_, section)| section)
     }
 }
 

@@ -10,6 +10,9 @@ use serde::de::DeserializeOwned;
 use crate::job::{Outcome, Run};
 use crate::sample::Sample;
 
+/// How long the end of a run waits for a sink that makes no progress, unless its configuration asks for more.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+
 /// Something that takes samples. It lives on a thread of its own and may block; samples wait in a bounded queue.
 pub trait Sink: Send {
     /// The run begins: what is known about it.
@@ -64,7 +67,7 @@ pub trait SinkConfig: Debug + Send + Sync {
 
     /// How long the end of the run waits for the sink while it makes no progress.
     fn patience(&self) -> Duration {
-        Duration::from_secs(2)
+        PATIENCE
     }
 }
 

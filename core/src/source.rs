@@ -123,19 +123,6 @@ pub enum Cadence {
     Once,
 }
 
-/// What came of reading a source, as of one sample.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SourceState {
-    /// It has not answered yet, not even once.
-    Awaited,
-    /// What it reads is not on this machine.
-    Absent,
-    /// It failed, or does not answer any more, and is left out until it does.
-    Failed,
-    /// It was read; the sample has what it saw, or repeats it.
-    Read,
-}
-
 /// A source that is linked in.
 pub struct SourceEntry {
     pub(crate) name: &'static str,

@@ -1,6 +1,6 @@
 //! CSV to a stream.
 
-use resource_tracker_core::{Sink, SinkConfig, SinkContext, SinkEntry, register_sink, through_json};
+use resource_tracker_core::{Sink, SinkConfig, SinkContext, SinkEntry, register_sink};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -10,15 +10,13 @@ use crate::stream::{Stream, StreamSink};
 
 /// CSV on standard output or standard error.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, remote = "Self")]
+#[serde(default)]
 pub struct CsvConfig {
     /// Which stream.
     pub stream: Stream,
     /// Which columns.
     pub columns: Columns,
 }
-
-through_json!(CsvConfig);
 
 #[typetag::deserialize(name = "csv")]
 impl SinkConfig for CsvConfig {

@@ -1,6 +1,6 @@
 //! JSON Lines to a stream.
 
-use resource_tracker_core::{Sink, SinkConfig, SinkContext, SinkEntry, register_sink, through_json};
+use resource_tracker_core::{Sink, SinkConfig, SinkContext, SinkEntry, register_sink};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -9,13 +9,11 @@ use crate::stream::{Stream, StreamSink};
 
 /// JSON Lines on standard output or standard error.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, remote = "Self")]
+#[serde(default)]
 pub struct StdoutJsonConfig {
     /// Which stream.
     pub stream: Stream,
 }
-
-through_json!(StdoutJsonConfig);
 
 #[typetag::deserialize(name = "stdout-json")]
 impl SinkConfig for StdoutJsonConfig {

@@ -5,16 +5,16 @@ use std::time::Instant;
 
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 use resource_tracker_metrics::CpuMetrics;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::keyless::keyless;
 use crate::pids::{Pids, Tasks, lock};
 use crate::procfile::{FASTEST, ProcFile, percent, rate};
 use crate::scan::{decimal, lines, number, numbers, words};
 
-keyless! {
-    /// CPU time, per core and in total, load, and the number of processes.
-    pub struct CpuConfig
-}
+/// CPU time, per core and in total, load, and the number of processes.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+pub struct CpuConfig {}
 
 #[typetag::deserialize(name = "cpu")]
 impl SourceConfig for CpuConfig {

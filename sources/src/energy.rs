@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 use resource_tracker_metrics::{Energy, EnergyMetrics};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::keyless::keyless;
 use crate::procfile::{ProcFile, assign, attribute};
 use crate::scan::{number, words};
 
-keyless! {
-    /// Energy of the machine, by RAPL domain. Since kernel 5.10 only root may read it.
-    pub struct EnergyConfig
-}
+/// Energy of the machine, by RAPL domain. Since kernel 5.10 only root may read it.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+pub struct EnergyConfig {}
 
 #[typetag::deserialize(name = "energy")]
 impl SourceConfig for EnergyConfig {

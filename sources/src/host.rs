@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use resource_tracker_core::{
-    Cadence, Host, Schedule, Section, Sections, Source, SourceConfig, SourceEntry, Tick, register_source, through_json,
+    Cadence, Host, Schedule, Section, Sections, Source, SourceConfig, SourceEntry, Tick, register_source,
 };
 use resource_tracker_metrics::HostMetrics;
 use schemars::JsonSchema;
@@ -15,7 +15,7 @@ use crate::scan::value_of;
 
 /// Names, CPUs, memory, GPUs and storage of the machine.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, remote = "Self")]
+#[serde(default)]
 pub struct HostConfig {
     /// Fields to leave out everywhere, such as host_ip; setting TRACKER_HOST_IP to 0 or to nothing does the same.
     pub suppress: Vec<HostField>,
@@ -56,8 +56,6 @@ fields! {
     HostGpuVramMib host_gpu_vram_mib,
     HostStorageGb host_storage_gb,
 }
-
-through_json!(HostConfig);
 
 #[typetag::deserialize(name = "host")]
 impl SourceConfig for HostConfig {

@@ -4,15 +4,15 @@ use std::time::Instant;
 
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 use resource_tracker_metrics::MemoryMetrics;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::keyless::keyless;
 use crate::procfile::{FASTEST, ProcFile, percent, rate};
 use crate::scan::{lines, number, value_of, words};
 
-keyless! {
-    /// Memory and swap.
-    pub struct MemoryConfig
-}
+/// Memory and swap.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+pub struct MemoryConfig {}
 
 #[typetag::deserialize(name = "memory")]
 impl SourceConfig for MemoryConfig {

@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 use resource_tracker_core::background::Background;
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 use resource_tracker_metrics::{NetworkMetrics, Networks};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::keyless::keyless;
 use crate::procfile::{FIRST_ANSWER, ProcFile, assign, attribute, rate};
 use crate::scan::{find_near, lines, numbers};
 
 /// How often identity and link state are read again.
 const REFRESH: Duration = Duration::from_secs(10);
 
-keyless! {
-    /// Throughput, packets, errors and link state of every network interface but loopback.
-    pub struct NetworkConfig
-}
+/// Throughput, packets, errors and link state of every network interface but loopback.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+pub struct NetworkConfig {}
 
 #[typetag::deserialize(name = "network")]
 impl SourceConfig for NetworkConfig {

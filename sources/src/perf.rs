@@ -6,14 +6,14 @@ use perf_event::events::{Cache, CacheOp, CacheResult, Event, Hardware, Software,
 use perf_event::{Builder, Counter};
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 use resource_tracker_metrics::PerfMetrics;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::keyless::keyless;
 use crate::scan::{number, words};
 
-keyless! {
-    /// Hardware and software counters of the job: instructions, cycles, cache and branch misses, switches, faults.
-    pub struct PerfConfig
-}
+/// Hardware and software counters of the job: instructions, cycles, cache and branch misses, switches, faults.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+pub struct PerfConfig {}
 
 #[typetag::deserialize(name = "perf")]
 impl SourceConfig for PerfConfig {

@@ -6,15 +6,15 @@ use resource_tracker_core::{
     Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source,
 };
 use resource_tracker_metrics::{PressureMetrics, ResourcePressure, Stall};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::keyless::keyless;
 use crate::procfile::{FASTEST, ProcFile, percent};
 use crate::scan::{decimal, lines, number, words};
 
-keyless! {
-    /// How long tasks waited for CPU, memory and storage.
-    pub struct PressureConfig
-}
+/// How long tasks waited for CPU, memory and storage.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+pub struct PressureConfig {}
 
 #[typetag::deserialize(name = "pressure")]
 impl SourceConfig for PressureConfig {

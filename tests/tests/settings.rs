@@ -33,6 +33,7 @@ fn a_key_that_does_not_exist_cannot_be_set() {
         ("jobs.name=x", "--set: jobs: there is no such table; did you mean job?"),
         ("nothing=1", "--set: nothing = 1: there is no such table (there are: "),
         ("sources.process.pss_budget=1", "there is no such key; did you mean pss_budget_pct?"),
+        ("sources.cpu.foo=1", "--set: sources.cpu.foo = 1: there is no such key (there are: enabled, type)"),
         ("sources.cpuu.enabled=false", "sources.cpuu: there is no source of type cpuu; did you mean cpu?"),
         ("sinks.file.pth=x", "sinks.file.pth = \"x\": there is no such key; did you mean path?"),
         ("sinks.file.enable=true", "there is no such key; did you mean enabled?"),
@@ -230,6 +231,19 @@ fn config_check_opens_and_changes_nothing() {
     let check = command(tracker()).args(["-c", &file, "config", "check"]).current_dir(folder.path()).output().unwrap();
     assert_eq!((check.status.code(), text(&check.stdout)), (Some(0), format!("{file} is good\n")));
     assert!(!folder.path().join("new.jsonl").exists());
+}
+
+#[test]
+fn a_key_in_a_file_that_a_component_without_keys_does_not_have_is_ignored() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("c.toml"), "[sources.cpu]\nfoo = 1\n").unwrap();
+    let run = run_in(folder.path(), &["-c", "c.toml"]);
+    assert_eq!((run.status.code(), text(&run.stderr).as_str()), (Some(0), ""));
+    let check =
+        command(tracker()).args(["-c", "c.toml", "config", "check"]).current_dir(folder.path()).output().unwrap();
+    let expected =
+        "c.toml:2:1: sources.cpu.foo = 1: there is no such key, so it is ignored (there are: enabled, type)\n";
+    assert_eq!((check.status.code(), text(&check.stdout).as_str()), (Some(1), expected));
 }
 
 #[test]

@@ -10,7 +10,8 @@ use serde_json::{Map, Value as Json};
 use super::print;
 use crate::cli::{Cli, ConfigAction};
 use crate::plan::Plan;
-use crate::settings::{JobTable, PluginsTable, TrackerTable, config_file, known_tables, settings, settings_with};
+use crate::settings::{config_file, settings, settings_with};
+use crate::tables::{JobTable, PluginsTable, TrackerTable, known_tables};
 use crate::variables;
 
 pub(crate) fn config(cli: &Cli, action: &ConfigAction) -> anyhow::Result<i32> {

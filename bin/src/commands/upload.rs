@@ -6,7 +6,8 @@ use resource_tracker_sinks::sentinel::{LeftBehind, SentinelConfig, TOKEN};
 
 use super::print;
 use crate::cli::Cli;
-use crate::settings::{SENTINEL, settings};
+use crate::settings::settings;
+use crate::tables::SENTINEL;
 
 /// What became of the runs.
 #[derive(Default)]

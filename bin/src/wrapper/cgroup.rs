@@ -56,8 +56,8 @@ impl OwnCgroup {
         self.unified = None;
     }
 
-    /// Files of v1 by which a process that writes `0` to them enters.
-    pub(super) fn doors(&self) -> Vec<File> {
+    /// The `cgroup.procs` of those of v1: a process that writes `0` to them enters.
+    pub(super) fn procs_files(&self) -> Vec<File> {
         let open = |made: &Made| File::options().write(true).open(made.path.join("cgroup.procs")).ok();
         [&self.cpuacct, &self.memory].into_iter().flatten().filter_map(open).collect()
     }

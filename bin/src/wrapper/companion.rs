@@ -14,7 +14,7 @@ use rustix::process::Pid;
 use crate::inherited::CommandLine;
 
 /// How long an answer takes at most, on a machine that is very busy.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// How often one that was killed is replaced. Where something kills it at once, each time, there is none.
 const LIVES: u8 = 100;
@@ -111,7 +111,7 @@ impl Companion {
 impl Present {
     fn start<L: Life>(command_line: CommandLine, life: L) -> io::Result<Self> {
         let (line, far) = UnixStream::pair()?;
-        line.set_read_timeout(Some(PATIENCE))?;
+        line.set_read_timeout(Some(ANSWER_LIMIT))?;
         let tracker = rustix::process::getpid();
         // SAFETY: without a stack and flags it is a fork; the copy makes nothing but system calls and ends by `_exit`.
         // Without an exit signal it is no child that anybody waits for, and no part of the command's tree.

@@ -33,12 +33,12 @@ pub(super) fn spawn(command: &[OsString], inherited: &Inherited, cgroup: &mut Ow
         Ok(program) => program,
         Err(error) => return Spawned::Failed(complain(command, &error)),
     };
-    let doors = cgroup.doors();
+    let procs_files = cgroup.procs_files();
     let tracker = std::process::id() as i32;
     let exec = || {
         inherited.die_with(tracker);
         witness.catch_up();
-        doors.iter().for_each(enter);
+        procs_files.iter().for_each(enter);
         program.exec(inherited)
     };
     // SAFETY: entering and executing make nothing but system calls.
@@ -96,8 +96,8 @@ impl Program {
 }
 
 /// The command runs whether or not it gets into its cgroup.
-fn enter(mut door: &File) {
-    let _ = door.write_all(b"0");
+fn enter(mut procs: &File) {
+    let _ = procs.write_all(b"0");
 }
 
 /// Whether it is worth trying again without: a kernel or a sandbox that does not know `clone3`, or a cgroup that takes

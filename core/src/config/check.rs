@@ -161,7 +161,10 @@ impl Keys {
     }
 
     fn of_component(component: &ComponentType) -> Self {
-        let mut keys = Self::of(&component.schema(), &component.defaults());
+        let schema = component.schema();
+        let mut keys = Self::of(&schema, &component.defaults());
+        // The schema of one that is linked in is made from its type: what it does not list is not there.
+        keys.are_known |= component.plugin().is_none() && schema.get("additionalProperties").is_none();
         keys.names.extend(["enabled", "type"].map(str::to_owned));
         keys
     }

@@ -8,9 +8,6 @@ use crate::registry::{ComponentType, Kind, Origin, nearest};
 use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
 
-/// Configurations with the names of their components.
-pub type Named<T> = Vec<(String, T)>;
-
 /// One component as it is configured.
 pub struct Component {
     /// Its name in the configuration; several sinks can be of one type.
@@ -126,7 +123,7 @@ impl Settings {
             Some(value) => Some(as_bool(&value).ok_or_else(|| self.error(&enabled_key, "must be true or false"))?),
         };
         let Some(component_type) = types.iter().find(|component| component.name == type_name).copied() else {
-            // Also where it is off: whoever turned it off meant one that there is.
+            // Also when it is off: its name is a mistake all the same.
             let type_key = format!("{key}.type");
             let key = if self.value(&type_key).is_some() { type_key } else { key };
             return Err(self.error(&key, unknown(kind, &type_name, types)));
@@ -141,23 +138,23 @@ impl Settings {
         Ok(Component { name: name.to_owned(), component_type, state, values })
     }
 
-    /// The configurations of the sources that are on, in the order in which they are read.
+    /// The names and configurations of the sources that are on, in the order in which they are read.
     ///
     /// # Errors
     /// Names the key, the value, its origin and what is allowed.
-    pub fn sources(&self) -> Result<Named<Box<dyn SourceConfig>>, ConfigError> {
+    pub fn sources(&self) -> Result<Vec<(String, Box<dyn SourceConfig>)>, ConfigError> {
         self.configurations(Kind::Source)
     }
 
-    /// The configurations of the sinks that are on.
+    /// The names and configurations of the sinks that are on.
     ///
     /// # Errors
     /// Names the key, the value, its origin and what is allowed.
-    pub fn sinks(&self) -> Result<Named<Box<dyn SinkConfig>>, ConfigError> {
+    pub fn sinks(&self) -> Result<Vec<(String, Box<dyn SinkConfig>)>, ConfigError> {
         self.configurations(Kind::Sink)
     }
 
-    fn configurations<T: Configuration>(&self, kind: Kind) -> Result<Named<T>, ConfigError> {
+    fn configurations<T: Configuration>(&self, kind: Kind) -> Result<Vec<(String, T)>, ConfigError> {
         self.check_found_file(&[])?;
         let components = self.components(kind)?.into_iter().filter(|component| component.state.on);
         components

@@ -91,7 +91,7 @@ impl ConfigFile {
         self.problem.as_deref()
     }
 
-    /// Whether it is one that nobody named, and says something.
+    /// Whether it was found, not named by the user, and has values.
     pub fn was_found(&self) -> bool {
         !self.is_named && self.values.is_some()
     }

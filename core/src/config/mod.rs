@@ -4,9 +4,8 @@ mod check;
 mod components;
 mod error;
 mod file;
+mod found_file;
 mod interval;
-mod named;
-mod through_json;
 mod toml;
 
 use std::ffi::OsString;
@@ -18,11 +17,11 @@ use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
 pub use check::KnownTable;
-pub use components::{Component, Named, State};
+pub use components::{Component, State};
 pub use error::{ConfigError, is_secret};
 pub use file::ConfigFile;
+pub use found_file::NEEDS_NAMED_FILE;
 pub use interval::Interval;
-pub use named::NEEDS_NAMED_FILE;
 use toml::literal;
 
 use crate::registry::{Kind, Registry, inline_generator};

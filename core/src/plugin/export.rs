@@ -16,10 +16,10 @@ use super::abi::{
     SourceTable, Text, TickTable,
 };
 use super::messages;
+use super::prefix::known_part;
 use super::run::name_forever;
 use crate::guard::{self, is_guarded, panic_message};
 use crate::job::{Outcome, Run};
-use crate::json;
 use crate::registry::{inline_generator, linked_sections};
 use crate::sample::{Sample, Sections};
 use crate::sink::{Sink, SinkConfig, SinkContext, SinkEntry};
@@ -291,26 +291,12 @@ unsafe extern "C" fn collect(state: *mut c_void, tick: *const TickTable, reply: 
                 }
             }
             open.buffer.clear();
-            json::write_sections(&open.out, &mut open.buffer)?;
+            open.out.write_json(&mut open.buffer)?;
             let answer = Text { bytes: open.buffer.as_ptr(), length: open.buffer.len() };
             let write = writer.write.context("the tracker takes no answer")?;
             write(writer.context, answer);
             Ok(RT_OK)
         })
-    }
-}
-
-/// A tick of which an older tracker has told less, and a newer one more.
-///
-/// # Safety
-/// `tick` points to one that begins with its size.
-unsafe fn known_part(tick: *const TickTable) -> TickTable {
-    let mut known = std::mem::MaybeUninit::<TickTable>::zeroed();
-    // SAFETY: the caller's promise; all zeros is a value of this struct of numbers and a pointer.
-    unsafe {
-        let size = tick.cast::<usize>().read().min(size_of::<TickTable>());
-        std::ptr::copy_nonoverlapping(tick.cast::<u8>(), known.as_mut_ptr().cast(), size);
-        known.assume_init()
     }
 }
 

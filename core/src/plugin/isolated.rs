@@ -1,54 +1,30 @@
 //! Components of a plugin that run in a process of their own: the same contract, behind a pipe.
 
 use std::cell::RefCell;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
-use serde::{Deserialize, Serialize};
+use anyhow::{Context, anyhow};
 
-use super::load::{self, Loaded};
+use super::load::{Description, Loaded};
 use super::sections;
-use super::sink::{LocalSink, TakesTexts};
-use super::source::LocalSource;
+use super::sink::TakesTexts;
 use super::supervisor::{NoAnswer, Supervisor};
 use super::types::{Hosting, SinkType, SourceType};
-use crate::json;
+use super::worker::{Reply, Request, Worker};
 use crate::sample::Sections;
 use crate::source::{Host, Source, Tick};
-use crate::tracked::{Members, Reaped, Tracked};
 
 /// What has to be known before the run begins has to be told within this time.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// What a plugin's process is asked. The texts are those of the contract.
-#[derive(Serialize, Deserialize)]
-enum Request {
-    Describe,
-    CheckSource { name: String, config: String },
-    CheckSink { name: String, config: String },
-    OpenSource { name: String, config: String, procfs: PathBuf, sysfs: PathBuf },
-    Collect { number: u64, elapsed: Duration, interval: Duration, last: bool, tracked: Option<(i32, bool, Vec<i32>)> },
-    OpenSink { name: String, config: String, wraps_command: bool },
-    Start(String),
-    Write(String),
-    Finish(String),
-}
-
-#[derive(Serialize, Deserialize)]
-enum Reply {
-    Ok(String),
-    Absent,
-    Failed(String),
-}
+const SETUP_LIMIT: Duration = Duration::from_secs(5);
 
 /// Describes a plugin, without loading it into this process.
 pub(super) fn describe(file: &Path) -> anyhow::Result<Loaded> {
     let supervisor = supervisor(file)?;
-    let text = ask(&supervisor, &Request::Describe, Some(PATIENCE))?.unwrap_or_default();
-    let description: load::Description = serde_json::from_str(&text)?;
+    let text = ask(&supervisor, &Request::Describe, Some(SETUP_LIMIT))?.unwrap_or_default();
+    let description: Description = serde_json::from_str(&text)?;
     let sources = description.sources.iter().map(|_| Hosting::Isolated).collect();
     let sinks = description.sinks.iter().map(|_| Hosting::Isolated).collect();
     Ok(Loaded { description, sources, sinks })
@@ -68,11 +44,11 @@ pub(super) fn configured_sink(sink: &SinkType, config: &str) -> anyhow::Result<S
     checked(&sink.file, &Request::CheckSink { name: sink.info.component.name.clone(), config: config.to_owned() })
 }
 
-/// The check has a life of its own, in which standard output is still the tracker's.
+/// Has a configuration checked in a process that ends with it, because it still has the tracker's standard output.
 fn checked(file: &Path, request: &Request) -> anyhow::Result<Supervisor> {
     let supervisor = supervisor(file)?;
-    ask(&supervisor, request, Some(PATIENCE))?;
-    supervisor.end_life(PATIENCE)?;
+    ask(&supervisor, request, Some(SETUP_LIMIT))?;
+    supervisor.end_life(SETUP_LIMIT)?;
     Ok(supervisor)
 }
 
@@ -80,7 +56,7 @@ fn ask(supervisor: &Supervisor, request: &Request, limit: Option<Duration>) -> a
     answer(supervisor, request, limit)?
 }
 
-/// Told apart: that there is no answer, and that it is a failure.
+/// The outer error: there is no answer. The inner one: the answer is that it failed.
 fn answer(
     supervisor: &Supervisor,
     request: &Request,
@@ -220,97 +196,11 @@ impl TakesTexts for RemoteSink {
 
 /// The process of a file.
 fn supervisor(file: &Path) -> anyhow::Result<Supervisor> {
-    let worker = Rc::new(RefCell::new(Worker { file: file.to_owned(), plugin: None, open: None }));
+    let worker = Rc::new(RefCell::new(Worker::new(file)));
     Supervisor::start(move |request| {
         let reply = serde_json::from_slice(request).map_err(anyhow::Error::from);
         let reply = reply.and_then(|request| worker.borrow_mut().answer(request));
         let reply = reply.unwrap_or_else(|error| Reply::Failed(format!("{error:#}")));
         serde_json::to_vec(&reply).unwrap_or_default()
     })
-}
-
-/// The side of the plugin. It loads it with the first request, in a process of which nothing depends.
-struct Worker {
-    file: PathBuf,
-    plugin: Option<&'static load::Plugin>,
-    open: Option<Opened>,
-}
-
-enum Opened {
-    Source(Box<dyn Source>, Sections, Arc<Members>),
-    Sink(Box<dyn TakesTexts>),
-}
-
-impl Worker {
-    fn answer(&mut self, request: Request) -> anyhow::Result<Reply> {
-        if let Request::Describe = request {
-            let description = load::open(&self.file)?.description;
-            return Ok(Reply::Ok(serde_json::to_string(&description)?));
-        }
-        let plugin = match self.plugin {
-            Some(plugin) => plugin,
-            None => self.plugin.insert(load::load(&self.file, load::Isolation::None)?),
-        };
-        let source = |name: &str| {
-            let found = plugin.sources.iter().find(|source| source.info.component.name == name);
-            found.copied().context("it has no such source any more")
-        };
-        let sink = |name: &str| {
-            let found = plugin.sinks.iter().find(|sink| sink.info.component.name == name);
-            found.copied().context("it has no such sink any more")
-        };
-        let values = |config: &str| serde_json::from_str(config);
-        match request {
-            Request::Describe => (),
-            Request::CheckSource { name, config } => drop(source(&name)?.configure(values(&config)?)?),
-            Request::CheckSink { name, config } => drop(sink(&name)?.configure(values(&config)?)?),
-            Request::OpenSource { name, config, procfs, sysfs } => {
-                let source = source(&name)?;
-                let Hosting::InProcess { table, original } = &source.hosting else { bail!("it was loaded elsewhere") };
-                match LocalSource::open(source, table, *original, &config, &procfs, &sysfs)? {
-                    None => return Ok(Reply::Absent),
-                    Some(open) => {
-                        self.open = Some(Opened::Source(Box::new(open), Sections::default(), Arc::default()));
-                    }
-                }
-            }
-            Request::Collect { number, elapsed, interval, last, tracked } => {
-                let Some(Opened::Source(source, out, members)) = &mut self.open else { bail!("it is not open") };
-                let tracked = tracked.map(|(pid, spawned, pids)| {
-                    members.set(pids.into_iter());
-                    let members = Arc::clone(members);
-                    Tracked {
-                        pid,
-                        spawned,
-                        adopts_orphans: false,
-                        fork_mark: None,
-                        reaped: Reaped::default(),
-                        cgroup: None,
-                        members,
-                    }
-                });
-                out.clear();
-                source.collect(&Tick { number, at: Instant::now(), elapsed, interval, last, tracked }, out)?;
-                let mut text = Vec::new();
-                json::write_sections(out, &mut text)?;
-                return Ok(Reply::Ok(String::from_utf8(text)?));
-            }
-            Request::OpenSink { name, config, wraps_command } => {
-                let sink = sink(&name)?;
-                let Hosting::InProcess { table, original } = &sink.hosting else { bail!("it was loaded elsewhere") };
-                self.open = Some(Opened::Sink(Box::new(LocalSink::new(sink, table, *original, config, wraps_command))));
-            }
-            Request::Start(text) => self.sink()?.start(&text)?,
-            Request::Write(text) => self.sink()?.write(&text)?,
-            Request::Finish(text) => self.sink()?.finish(&text)?,
-        }
-        Ok(Reply::Ok(String::new()))
-    }
-
-    fn sink(&mut self) -> anyhow::Result<&mut dyn TakesTexts> {
-        match &mut self.open {
-            Some(Opened::Sink(sink)) => Ok(&mut **sink),
-            _ => bail!("it is not open"),
-        }
-    }
 }

@@ -11,8 +11,8 @@ use serde_json::Value as Json;
 use super::abi::{
     Entry, PluginTable, RT_ABI_MAJOR, RT_ABI_MINOR, RT_SOURCE_ON_BY_DEFAULT, SinkTable, SourceTable, Text,
 };
-use super::isolated;
 use super::layout::SIZES_1_0;
+use super::prefix::{SizePrefixed, known_part, size_of_table};
 use super::sections::PluginSection;
 use super::types::{ComponentInfo, Hosting, SinkInfo, SinkType, SourceInfo, SourceType};
 use crate::trust::TrustedFile;
@@ -27,16 +27,6 @@ pub(crate) struct Plugin {
     pub(crate) sources: Vec<&'static SourceType>,
     pub(crate) sinks: Vec<&'static SinkType>,
     pub(crate) sections: &'static [PluginSection],
-}
-
-/// Where the code of a plugin runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Isolation {
-    /// In this process.
-    #[default]
-    None,
-    /// Each component in a process of its own, which may crash. It has to be asked for while the process has one thread.
-    Process,
 }
 
 /// What a plugin says of itself, with nothing of it left behind.
@@ -54,18 +44,6 @@ pub(super) struct Loaded {
     pub(super) description: Description,
     pub(super) sources: Vec<Hosting<SourceTable>>,
     pub(super) sinks: Vec<Hosting<SinkTable>>,
-}
-
-/// Loads a plugin for good.
-///
-/// # Errors
-/// When the file cannot be loaded, is no plugin, is one for another version, or says what cannot be.
-pub(crate) fn load(file: &Path, isolation: Isolation) -> anyhow::Result<&'static Plugin> {
-    let loaded = match isolation {
-        Isolation::None => open(file)?,
-        Isolation::Process => isolated::describe(file)?,
-    };
-    Ok(keep(file, loaded))
 }
 
 /// Makes a plugin last.
@@ -160,40 +138,27 @@ pub(super) unsafe fn inspect(entry: Entry) -> anyhow::Result<Loaded> {
 
 /// What `dlopen` says, without the file's name, which is said anyway.
 fn reason(error: &libloading::Error, path: &Path) -> anyhow::Error {
-    let text = match error {
-        libloading::Error::DlOpen { desc } => format!("{desc:?}").replace('"', ""),
-        other => other.to_string(),
-    };
-    let text = text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text).to_owned();
+    let text = error.to_string();
+    let text = text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text);
     anyhow::anyhow!("cannot be loaded: {text}")
 }
 
-/// Structs of which all zeros is a value, so that what an older version does not have is null.
-trait Table: Copy {}
-impl Table for PluginTable {}
-impl Table for SourceTable {}
-impl Table for SinkTable {}
-
-/// Copies as much of a struct as both sides know.
+/// Copies a table of the plugin, of which `minimal` bytes must be there.
 ///
 /// # Safety
 /// `table` points to a struct that begins with its size, or is null.
-unsafe fn read<T: Table>(table: *const T, minimal: usize, what: &str) -> anyhow::Result<T> {
+unsafe fn read<T: SizePrefixed>(table: *const T, minimal: usize, what: &str) -> anyhow::Result<T> {
     ensure!(!table.is_null() && table.is_aligned(), "has {what} nowhere");
-    // SAFETY: the caller's promise; every struct of the contract begins so.
-    let size = unsafe { table.cast::<usize>().read() };
+    // SAFETY: the caller's promise.
+    let size = unsafe { size_of_table(table) };
     ensure!((minimal..=1 << 16).contains(&size), "has {what} of {size} bytes, where {minimal} are the least");
-    let mut copy = std::mem::MaybeUninit::<T>::zeroed();
-    // SAFETY: both are so long, and zeros after it are a value (`Table`).
-    unsafe {
-        std::ptr::copy_nonoverlapping(table.cast::<u8>(), copy.as_mut_ptr().cast(), size.min(size_of::<T>()));
-        Ok(copy.assume_init())
-    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { known_part(table) })
 }
 
 /// # Safety
 /// `list` points to `count` pointers, each to a struct that begins with its size.
-unsafe fn tables<T: Table>(
+unsafe fn tables<T: SizePrefixed>(
     list: *const *const T,
     count: usize,
     minimal: usize,

@@ -12,18 +12,45 @@ pub mod layout;
 mod line;
 mod load;
 mod messages;
+mod prefix;
 mod run;
 mod sections;
 mod sink;
+mod sink_config;
 mod source;
+mod source_config;
 mod supervisor;
 #[cfg(test)]
 mod tests;
 mod types;
+mod worker;
+
+use std::path::Path;
 
 pub use export::PluginInfo;
-pub use load::Isolation;
 
-pub(crate) use load::{Plugin, load};
+pub(crate) use load::Plugin;
 pub(crate) use sections::{PluginSection, read as read_sections};
 pub(crate) use types::{SinkType, SourceType};
+
+/// Where the code of a plugin runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Isolation {
+    /// In this process.
+    #[default]
+    None,
+    /// Each component in a process of its own, which may crash. It has to be asked for while the process has one thread.
+    Process,
+}
+
+/// Loads a plugin for good.
+///
+/// # Errors
+/// When the file cannot be loaded, is no plugin, is one for another version, or says what cannot be.
+pub(crate) fn load(file: &Path, isolation: Isolation) -> anyhow::Result<&'static Plugin> {
+    let loaded = match isolation {
+        Isolation::None => load::open(file)?,
+        Isolation::Process => isolated::describe(file)?,
+    };
+    Ok(load::keep(file, loaded))
+}

@@ -121,7 +121,7 @@ mod tests {
         assert!(out.without_deltas().is_none(), "nothing of it is counted");
         read(br#"{"ib":[{"port":1,"errors":5},{"port":2,"errors":0}]}"#, &known(), &mut out)?;
         let mut line = Vec::new();
-        crate::json::write_sections(&out.without_deltas().unwrap_or_default(), &mut line)?;
+        out.without_deltas().unwrap_or_default().write_json(&mut line)?;
         let line = String::from_utf8(line)?;
         assert_eq!(line, r#"{"fans":{"errors":3},"ib":[{"port":1,"errors":null},{"port":2,"errors":null}]}"#);
         Ok(())

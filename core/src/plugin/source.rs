@@ -1,81 +1,28 @@
-//! A source of a plugin, as the tracker uses any other.
+//! A source of a plugin that runs in this process.
 
 use std::ffi::c_void;
-use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, ensure};
-use serde::de::Error;
-use serde_json::{Map, Value as Json};
 
 use super::abi::{RT_TICK_LAST, RT_TICK_SPAWNED, SourceTable, Text, TickTable};
 use super::answer::Answer;
 use super::host::HostContext;
-use super::isolated::{self, RemoteSource};
 use super::sections;
-use super::supervisor::Supervisor;
-use super::types::{Hosting, SourceType};
+use super::types::SourceType;
 use crate::sample::Sections;
-use crate::source::{Host, Schedule, Source, SourceConfig, Tick};
+use crate::source::{Source, Tick};
 
-/// A configuration of a plugin's source.
-pub(crate) struct PluginSourceConfig {
-    source: &'static SourceType,
-    config: String,
-    /// Where it runs, unless in this process.
-    supervisor: Option<Arc<Supervisor>>,
-}
-
-impl SourceType {
-    /// What the user configured, completed and looked at by the plugin.
-    pub(crate) fn configure(&'static self, values: Map<String, Json>) -> serde_json::Result<Box<dyn SourceConfig>> {
-        let config = self.info.component.configuration(values)?;
-        let checked = match &self.hosting {
-            Hosting::InProcess { table, original } => match table.check {
-                Some(check) => {
-                    let config = Text::new(&config);
-                    // SAFETY: the contract, with the plugin's own table, and a text that lives during the call.
-                    Answer::default().of(|reply| unsafe { check(*original, config, reply) }).map(|_| None)
-                }
-                None => Ok(None),
-            },
-            Hosting::Isolated => isolated::configured_source(self, &config).map(Some),
-        };
-        let supervisor = checked.map_err(|error| serde_json::Error::custom(format!("{error:#}")))?.map(Arc::new);
-        Ok(Box::new(PluginSourceConfig { source: self, config, supervisor }))
-    }
-}
-
-impl fmt::Debug for PluginSourceConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "source {} of {}", self.source.info.component.name, self.source.file.display())
-    }
-}
-
-impl SourceConfig for PluginSourceConfig {
-    fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
-        let source = self.source;
-        match (&source.hosting, &self.supervisor) {
-            (Hosting::InProcess { table, original }, _) => {
-                let opened = LocalSource::open(source, table, *original, &self.config, &host.procfs, &host.sysfs);
-                let opened = opened.with_context(|| source.file.display().to_string())?;
-                Ok(opened.map(|opened| Box::new(opened) as Box<dyn Source>))
-            }
-            (Hosting::Isolated, supervisor) => {
-                let supervisor = supervisor.clone().context("its process was never started")?;
-                Ok(Some(Box::new(RemoteSource::new(source, supervisor, self.config.clone(), host))))
-            }
-        }
-    }
-
-    /// What it does is not known, so it never runs on the sampling thread.
-    fn schedule(&self) -> Schedule {
-        Schedule { cadence: self.source.info.cadence(), blocking: true }
-    }
-
-    fn typetag_deserialize(&self) {}
+/// Lets the plugin look at a whole configuration.
+///
+/// # Errors
+/// Those of the plugin.
+pub(super) fn check(table: &SourceTable, original: *const SourceTable, config: &str) -> anyhow::Result<()> {
+    let Some(check) = table.check else { return Ok(()) };
+    let config = Text::new(config);
+    // SAFETY: the contract, with the plugin's own table, and a text that lives during the call.
+    Answer::default().of(|reply| unsafe { check(original, config, reply) }).map(drop)
 }
 
 /// An open source in this process.

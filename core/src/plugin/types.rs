@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::bail;
 use serde::de::Error;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -64,6 +65,19 @@ pub(super) enum Hosting<T> {
 unsafe impl<T> Send for Hosting<T> {}
 // SAFETY: the same.
 unsafe impl<T> Sync for Hosting<T> {}
+
+impl<T> Hosting<T> {
+    /// The table, and where the plugin has it.
+    ///
+    /// # Errors
+    /// When the component runs elsewhere.
+    pub(super) fn in_process(&self) -> anyhow::Result<(&T, *const T)> {
+        match self {
+            Hosting::InProcess { table, original } => Ok((table, *original)),
+            Hosting::Isolated => bail!("it was loaded elsewhere"),
+        }
+    }
+}
 
 impl SourceInfo {
     pub(super) fn cadence(&self) -> Cadence {

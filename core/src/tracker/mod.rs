@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::derivation::Derivation;
 use crate::job::Run;
-use crate::sink::{Sink, SinkConfig, SinkContext};
+use crate::sink::{PATIENCE, Sink, SinkConfig, SinkContext};
 use crate::source::{Host, Schedule, Source, SourceConfig};
 use crate::tracked::{JobCgroup, Ledger, Members};
 use derive::Derivations;
@@ -91,7 +91,7 @@ impl Tracker {
 
     /// Adds a sink.
     pub fn sink(mut self, name: impl Into<String>, sink: impl Sink + 'static) -> Self {
-        self.sinks.push((name.into(), Box::new(sink), sink_runner::PATIENCE));
+        self.sinks.push((name.into(), Box::new(sink), PATIENCE));
         self
     }
 

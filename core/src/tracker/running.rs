@@ -7,9 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::sampler::Order;
-use super::sink_runner::{PATIENCE, SinkRunner, SinkRunners};
+use super::sink_runner::{SinkRunner, SinkRunners};
 use crate::job::Outcome;
 use crate::patience;
+use crate::sink::PATIENCE;
 
 /// A tracker at work. Dropping it stops the sampling; [`finish`](Running::finish) also closes the sinks in order.
 pub struct Running {

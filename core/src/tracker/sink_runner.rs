@@ -16,9 +16,6 @@ use crate::sink::Sink;
 /// Samples that wait for a sink at most: five seconds at 10 ms. What comes on top is lost to this sink.
 const QUEUE: usize = 512;
 
-/// How long the end of a run waits for a sink that makes no progress, unless the sink asks for more.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
-
 /// What is done when every sink has closed for good.
 pub(super) type WhenClosed = Arc<dyn Fn() + Send + Sync>;
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use super::blocking_source::BlockingSource;
 use crate::guard::Guard;
 use crate::pool::Pool;
-use crate::sample::Sections;
-use crate::source::{Cadence, Host, Schedule, Source, SourceConfig, SourceState, Tick};
+use crate::sample::{Sections, SourceState};
+use crate::source::{Cadence, Host, Schedule, Source, SourceConfig, Tick};
 
 /// A source of a run.
 pub(crate) struct SourceRunner {

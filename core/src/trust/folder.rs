@@ -112,7 +112,7 @@ impl Walk {
         Ok(Self { folder: folder.context("/")?, path, owner })
     }
 
-    /// Whether nobody else can do more in the folder than this.
+    /// Whether others can do no more in the folder than this.
     fn check(&self, others: Others) -> anyhow::Result<()> {
         let judged = Demand::new(FileType::Directory, self.owner, others).check(&self.folder);
         judged.map(drop).map_err(|why| anyhow!("{}: {why}", self.path.display()))

@@ -1,4 +1,4 @@
-//! Whether others can write: everybody, a group, or who is on an access list.
+//! Whether others can write to a file: everybody, a group, or the users and groups of its access list.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd};

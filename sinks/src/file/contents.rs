@@ -32,7 +32,7 @@ impl Contents {
         bail!("{} exists and is not {format}{compressed}; {hint}", path.display());
     }
 
-    /// Whether a file holds it, or nothing.
+    /// Whether a file is empty, or holds samples of this kind.
     pub(super) fn are_in(self, file: &File) -> bool {
         let is_empty = file.metadata().is_ok_and(|metadata| metadata.len() == 0);
         is_empty || file.try_clone().is_ok_and(|file| self.begin(FromStart { file, at: 0 }))

@@ -28,7 +28,7 @@ pub(super) enum Turn {
     Unlocked,
 }
 
-/// Waits for the lock of a file, but not for long, and not again for as long as one holds it who keeps it.
+/// Waits for the lock of a file. After a wait in vain, it does not wait again until it has got the lock once.
 pub(super) struct Lock {
     patience: Duration,
 }

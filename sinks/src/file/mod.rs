@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use resource_tracker_core::{Outcome, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink, through_json};
+use resource_tracker_core::sink::PATIENCE;
+use resource_tracker_core::{Outcome, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +33,7 @@ const WAITING: usize = 64 * 1024;
 
 /// Samples in a file.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
-#[serde(default, remote = "Self")]
+#[serde(default)]
 pub struct FileConfig {
     /// The file. Its directory must exist.
     pub path: PathBuf,
@@ -139,8 +140,6 @@ fn has_suffix(path: &Path, suffix: &str) -> bool {
     path.extension().is_some_and(|extension| extension == suffix)
 }
 
-through_json!(FileConfig);
-
 #[typetag::deserialize(name = "file")]
 impl SinkConfig for FileConfig {
     fn check(&self) -> anyhow::Result<()> {
@@ -164,7 +163,7 @@ impl SinkConfig for FileConfig {
     fn patience(&self) -> Duration {
         let takes_turns = self.is_compressed() || self.rotation().is_ok_and(|rotation| rotation.is_on());
         // The last lines wait for their turn like all others.
-        if takes_turns { lock::LONGEST * 2 } else { Duration::from_secs(2) }
+        if takes_turns { lock::LONGEST * 2 } else { PATIENCE }
     }
 
     fn build(&self, _: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
@@ -246,7 +245,8 @@ impl FileSink {
             self.begun = true;
         }
         for _ in 0..ROTATIONS {
-            if *turn == Turn::Busy || !self.rotation.is_due(&self.output) || self.output.has_moved() {
+            let is_due = self.rotation.is_on() && self.rotation.is_due(self.output.len(), self.output.age());
+            if *turn == Turn::Busy || !is_due || self.output.has_moved() {
                 break;
             }
             if let Err(error) = self.output.set_aside() {

@@ -41,7 +41,7 @@ pub(super) struct Output {
     said: Said,
 }
 
-/// What is said once.
+/// Which warnings were given: each comes once.
 #[derive(Default)]
 struct Said {
     gone: bool,

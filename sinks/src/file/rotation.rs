@@ -10,7 +10,6 @@ use rustix::io::Errno;
 
 use super::contents::Contents;
 use super::location::Location;
-use super::output::Output;
 
 pub(super) struct Rotation {
     bytes: u64,
@@ -28,10 +27,11 @@ impl Rotation {
         self.bytes > 0 || !self.age.is_zero()
     }
 
-    pub(super) fn is_due(&self, output: &Output) -> bool {
-        let is_full = || self.bytes > 0 && output.len() >= self.bytes;
-        let is_old = || !self.age.is_zero() && output.age() >= self.age && output.len() > 0;
-        is_full() || is_old()
+    /// Whether a file of this length and age is to be followed by a new one.
+    pub(super) fn is_due(&self, length: u64, age: Duration) -> bool {
+        let is_full = self.bytes > 0 && length >= self.bytes;
+        let is_old = !self.age.is_zero() && age >= self.age && length > 0;
+        is_full || is_old
     }
 
     /// Deletes the oldest files that were set aside, of those that hold what `contents` says and are the user's.

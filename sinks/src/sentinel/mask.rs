@@ -2,7 +2,8 @@
 
 use super::token_forms;
 
-/// In the name of an option, a variable or a header, without what joins its words: the value is a secret.
+/// A name of an option, a variable or a header that has one of these in it, hyphens and underscores left out, has a
+/// secret as its value.
 const PARTS: [&str; 17] = [
     "password",
     "passwd",
@@ -22,7 +23,7 @@ const PARTS: [&str; 17] = [
     "connectionstring",
     "cookie",
 ];
-/// As the last word of such a name.
+/// The same for the last word of a name.
 const LAST_WORDS: [&str; 9] = ["pass", "pwd", "pw", "psw", "auth", "jwt", "otp", "bearer", "sig"];
 /// At the end of a name: it tells of a file, or how many tokens a model may write.
 const PLAIN_ENDS: [&str; 6] = ["file", "path", "dir", "tokens", "tokenizer", "tokenizers"];
@@ -38,12 +39,12 @@ const PARAMETERS: [&str; 3] = ["key", "sig", "signature"];
 /// it may also be the next word.
 const PROGRAMS: [(&str, &str, bool); 4] =
     [("mysql", "-p", false), ("mariadb", "-p", false), ("sshpass", "-p", true), ("redis-cli", "-a", true)];
-/// What follows is a name that somebody gave, and no program.
+/// Options whose value is a name of a user, a container or a network, and so no program.
 const NAMES: [&str; 8] = ["-u", "--user", "-g", "--group", "--name", "--hostname", "--network", "--namespace"];
 /// Between commands of a shell.
 const BETWEEN_COMMANDS: [char; 4] = [';', '|', '&', '\n'];
 const MASK: &str = "***";
-/// A shell in a shell in a shell, and no deeper.
+/// How deep shells within shells are looked into.
 const DEPTH: u32 = 6;
 
 /// The words of a command, with the values of options, variables and headers such as `--password X`, `token=…` and

@@ -8,11 +8,11 @@ pub mod fuzzing;
 mod http;
 mod left_behind;
 mod mask;
-mod room;
 mod run_directory;
 mod s3;
 mod secret;
 mod spool;
+mod spool_limit;
 mod state;
 mod store;
 mod tls;
@@ -30,9 +30,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use resource_tracker_core::config::Interval;
-use resource_tracker_core::{
-    Outcome, Run, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink, through_json,
-};
+use resource_tracker_core::sink::PATIENCE;
+use resource_tracker_core::{Outcome, Run, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink};
 use rustix::fs::{OFlags, fcntl_setfl};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -43,10 +42,10 @@ use backoff::Backoff;
 pub use facts::SentCommand;
 pub use left_behind::LeftBehind;
 use left_behind::{Connect, rfc3339};
-use room::Room;
 use run_directory::{Access, RunDirectory};
 use secret::Secret;
 use spool::Spool;
+use spool_limit::SpoolLimit;
 use state::{End, State};
 use store::{Batch, Store};
 use worker::{Order, Worker};
@@ -61,7 +60,7 @@ const UNUSABLE: &str = "the spool cannot be used";
 
 /// The Sentinel service, by way of S3.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
-#[serde(default, remote = "Self")]
+#[serde(default)]
 pub struct SentinelConfig {
     /// Base address of the service.
     #[schemars(extend("x-needs-named-file" = true))]
@@ -101,18 +100,16 @@ impl Default for SentinelConfig {
     }
 }
 
-through_json!(SentinelConfig);
-
 #[typetag::deserialize(name = "sentinel-s3")]
 impl SinkConfig for SentinelConfig {
     fn build(&self, _: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
         // It can be a descriptor, and the command gets those before the run begins.
         let token_file = self.open_token_file();
-        Ok(Box::new(Sentinel { config: self.clone(), token_file, at_work: None }))
+        Ok(Box::new(Sentinel { config: self.clone(), token_file, run_state: None }))
     }
 
     fn patience(&self) -> Duration {
-        self.finish_timeout_secs.0 + Duration::from_secs(2)
+        self.finish_timeout_secs.0 + PATIENCE
     }
 }
 
@@ -140,7 +137,7 @@ impl SentinelConfig {
         Ok(Some(token))
     }
 
-    /// Whether anything says what the token is. A file is not read for that: it can be a pipe.
+    /// Whether a variable or a file is named as the source of the token. The file is not read: it can be a pipe.
     pub fn names_token(&self) -> bool {
         token_variable().is_some() || self.token_file.is_some()
     }
@@ -153,7 +150,7 @@ impl SentinelConfig {
         let api_url = self.address()?;
         let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"].into_iter().find_map(|name| {
             let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
-            // Credentials of the store are in what goes there.
+            // The requests hold credentials of the store.
             Some(http::address(name, &text, self.allow_http).map_err(anyhow::Error::msg))
         });
         Ok(Connect { agent: http::agent(), api_url, token, store: endpoint.transpose()? })
@@ -212,7 +209,7 @@ struct TokenFile {
     file: io::Result<File>,
 }
 
-/// Nobody waits for who may never open the other end of a FIFO; what is read is waited for.
+/// Opening a FIFO does not wait for a writer, who may never come. Reading it does.
 fn open_without_waiting(path: &Path) -> io::Result<File> {
     let file = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
     fcntl_setfl(&file, OFlags::empty())?;
@@ -229,29 +226,25 @@ fn read_token(file: File) -> io::Result<String> {
 struct Sentinel {
     config: SentinelConfig,
     token_file: Option<TokenFile>,
-    at_work: Option<AtWork>,
+    run_state: Option<RunState>,
 }
 
 /// What there is from the start of the run on.
-struct AtWork {
+struct RunState {
     directory: Option<Arc<RunDirectory>>,
     batch: Batch,
     opened: Instant,
     row: Vec<u8>,
     failed: bool,
-    way: Way,
+    delivery: Delivery,
 }
 
-enum Way {
-    Worker {
-        orders: Sender<Order>,
-        done: Receiver<bool>,
-    },
+/// What becomes of the rows.
+enum Delivery {
+    /// A thread sends them.
+    Worker { orders: Sender<Order>, done: Receiver<bool> },
     /// The service cannot be spoken to as it is configured: rows wait for `resource-tracker upload`.
-    Spool {
-        store: Box<Store>,
-        room: Option<Room>,
-    },
+    Spool { store: Box<Store>, limit: Option<SpoolLimit> },
 }
 
 impl Sink for Sentinel {
@@ -266,77 +259,77 @@ impl Sink for Sentinel {
         let state = State { api_url, facts, ..State::default() };
         let spooled = Spool::open_or_make(&self.config.spool_directory()).and_then(|spool| {
             let store = Store::create(&spool, state.clone())?;
-            Ok((store, Room { spool, limit: self.config.spool_max_mib.saturating_mul(1 << 20) }))
+            Ok((store, SpoolLimit { spool, bytes: self.config.spool_max_mib.saturating_mul(1 << 20) }))
         });
-        let (store, room) = match spooled.context(UNUSABLE) {
-            Ok((store, room)) => (store, Some(room)),
+        let (store, limit) = match spooled.context(UNUSABLE) {
+            Ok((store, limit)) => (store, Some(limit)),
             Err(error) => {
                 log::warn!("sentinel: {error:#}; rows wait in memory");
                 (Store::new(None, state), None)
             }
         };
         let directory = store.shared_directory();
-        let way = match connect {
+        let delivery = match connect {
             Err(error) => {
                 let kept =
                     if directory.is_some() { "rows are kept for `resource-tracker upload`" } else { "rows are lost" };
                 log::warn!("sentinel: {error:#}; {kept}");
-                Way::Spool { store: Box::new(store), room }
+                Delivery::Spool { store: Box::new(store), limit }
             }
-            Ok(connect) => self.spawn(connect, store, room)?,
+            Ok(connect) => self.spawn(connect, store, limit)?,
         };
-        self.at_work = Some(AtWork {
+        self.run_state = Some(RunState {
             directory,
             batch: Batch::new(0),
             opened: Instant::now(),
             row: Vec::new(),
             failed: false,
-            way,
+            delivery,
         });
         Ok(())
     }
 
     fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
-        let Some(at_work) = &mut self.at_work else { return Ok(()) };
+        let Some(run_state) = &mut self.run_state else { return Ok(()) };
         let (facts, complete) = facts::of_sample(sample);
         if !facts.is_empty() || complete {
-            at_work.order(Order::Facts(facts, complete));
+            run_state.order(Order::Facts(facts, complete));
         }
-        at_work.row.clear();
-        Columns::Sentinel.write_row(sample, &mut at_work.row);
-        at_work.row.push(b'\n');
-        let result = at_work.batch.add(at_work.directory.as_deref(), &at_work.row);
+        run_state.row.clear();
+        Columns::Sentinel.write_row(sample, &mut run_state.row);
+        run_state.row.push(b'\n');
+        let result = run_state.batch.add(run_state.directory.as_deref(), &run_state.row);
         if let Err(error) = result
-            && !std::mem::replace(&mut at_work.failed, true)
+            && !std::mem::replace(&mut run_state.failed, true)
         {
             log::warn!("sentinel: the spool takes no more rows ({error}); they wait in memory");
         }
-        let is_due = at_work.opened.elapsed() >= self.config.upload_interval_secs.0 || at_work.batch.is_full();
-        if is_due && at_work.batch.has_next() {
-            let next = Batch::new(at_work.batch.number + 1);
-            let batch = std::mem::replace(&mut at_work.batch, next);
-            at_work.opened = Instant::now();
-            at_work.order(Order::Closed(batch));
+        let is_due = run_state.opened.elapsed() >= self.config.upload_interval_secs.0 || run_state.batch.is_full();
+        if is_due && run_state.batch.has_next() {
+            let next = Batch::new(run_state.batch.number + 1);
+            let batch = std::mem::replace(&mut run_state.batch, next);
+            run_state.opened = Instant::now();
+            run_state.order(Order::Closed(batch));
         }
         Ok(())
     }
 
     fn finish(&mut self, outcome: &Outcome) -> anyhow::Result<()> {
-        let Some(mut at_work) = self.at_work.take() else { return Ok(()) };
+        let Some(mut run_state) = self.run_state.take() else { return Ok(()) };
         let sigterm = rustix::process::Signal::TERM.as_raw();
         let is_good = outcome.exit_code.unwrap_or(0) == 0 && outcome.signal.is_none_or(|signal| signal == sigterm);
         let status = if is_good { "finished" } else { "failed" };
         let end = End { exit_code: outcome.exit_code, status: status.into(), at: rfc3339(SystemTime::now()) };
-        let batch = std::mem::replace(&mut at_work.batch, Batch::new(u32::MAX));
+        let batch = std::mem::replace(&mut run_state.batch, Batch::new(u32::MAX));
         let limit = self.config.finish_timeout_secs.0;
-        at_work.order(Order::End(end, batch, Instant::now() + limit));
-        let Way::Worker { done, .. } = &at_work.way else { return Ok(()) };
+        run_state.order(Order::End(end, batch, Instant::now() + limit));
+        let Delivery::Worker { done, .. } = &run_state.delivery else { return Ok(()) };
         let arrived = done.recv_timeout(limit);
         if arrived != Ok(true) {
-            let rest = match &at_work.directory {
+            let rest = match &run_state.directory {
                 Some(directory) => {
                     let lost =
-                        if at_work.failed { ", but for rows that the disk did not take, which are lost" } else { "" };
+                        if run_state.failed { ", but for rows that the disk did not take, which are lost" } else { "" };
                     format!("what has not waits in {} for `resource-tracker upload`{lost}", directory.path().display())
                 }
                 None => "what has not is lost".to_owned(),
@@ -348,14 +341,14 @@ impl Sink for Sentinel {
 }
 
 impl Sentinel {
-    fn spawn(&self, connect: Connect, store: Store, room: Option<Room>) -> anyhow::Result<Way> {
+    fn spawn(&self, connect: Connect, store: Store, limit: Option<SpoolLimit>) -> anyhow::Result<Delivery> {
         let (orders, inbox) = mpsc::channel();
         let (done, told) = mpsc::channel();
         let worker = Worker {
             upload: connect.upload(store),
             inbox,
             done,
-            room,
+            limit,
             backoff: Backoff::new(Duration::from_secs(1).min(self.config.upload_interval_secs.0)),
             register_at: Instant::now() + worker::FACTS,
             connect,
@@ -366,23 +359,29 @@ impl Sentinel {
         };
         let thread = std::thread::Builder::new().name("sentinel".into());
         thread.spawn(move || worker.work()).context("no thread for the upload")?;
-        Ok(Way::Worker { orders, done: told })
+        Ok(Delivery::Worker { orders, done: told })
     }
 }
 
-impl AtWork {
+impl RunState {
     fn order(&mut self, order: Order) {
-        match &mut self.way {
+        match &mut self.delivery {
             // It ends before the run does only when it panics.
-            Way::Worker { orders, .. } => drop(orders.send(order)),
-            Way::Spool { store, room } => {
+            Delivery::Worker { orders, .. } => drop(orders.send(order)),
+            Delivery::Spool { store, limit } => {
                 let saved = match order {
                     Order::Facts(facts, _) => {
                         store.state.facts.extend(facts);
                         store.save()
                     }
                     Order::End(end, batch, _) => store.end(end, batch),
-                    Order::Closed(batch) => return store.shelve(batch, room.as_ref()),
+                    Order::Closed(batch) => {
+                        store.close_and_compress(batch);
+                        if let Some(limit) = limit {
+                            limit.enforce(store);
+                        }
+                        return;
+                    }
                 };
                 if let Err(error) = saved {
                     log::warn!("sentinel: cannot write to the spool: {error}");

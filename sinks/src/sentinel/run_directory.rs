@@ -58,9 +58,9 @@ fn is_given(name: &str) -> bool {
 /// For what a run is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Nothing is changed, and nobody is kept from it.
+    /// To list it: nothing is changed, and others may work on it meanwhile.
     Look,
-    /// It is the only one that works on it.
+    /// To send or delete it: it stays locked.
     Work,
 }
 
@@ -128,7 +128,7 @@ impl RunDirectory {
         let run = Self { path, name: name.to_owned(), root: Arc::clone(root), directory, lock };
         let run = run.take(operation)?.filter(|run| run.is_in_place());
         if let (Some(run), Access::Look) = (&run, access) {
-            // Who sends it need not wait until it was looked at.
+            // Another process may send it while it is listed here.
             flock(&run.lock, FlockOperation::Unlock)?;
         }
         Ok(run)
@@ -271,8 +271,8 @@ impl RunDirectory {
 }
 
 /// Removes the folder of a tracker that was killed before it wrote anything down, or when all but the lock was removed.
-/// Nothing else is in it, nobody holds the lock, and nobody has just made it; who makes one takes another name when this
-/// one goes.
+/// Nothing else is in it, it is not locked, and it is not new. A tracker whose new folder is removed like this takes
+/// another name.
 fn remove_remains(root: &OwnedFd, name: &str, directory: &OwnedFd) {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let is_old = |made: i64| u64::try_from(made).is_ok_and(|made| made.saturating_add(REMAINS) < now.as_secs());

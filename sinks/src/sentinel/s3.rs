@@ -1,4 +1,4 @@
-//! Uploads to S3 and to what speaks like it.
+//! Uploads to S3, or to a store with the same interface.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -32,14 +32,14 @@ impl S3 {
 
     /// Puts one object and gives its URI back.
     pub(crate) fn put(&mut self, uri: &str, credentials: &Credentials, body: &[u8]) -> Result<String, Failure> {
-        // Where it goes is what the service said, which is not repeated.
+        // The bucket and the path came from the service, so they are not repeated in messages.
         let what = format!("PUT s3://…/{}", uri.rsplit('/').next().unwrap_or_default());
         let url = self.address(uri, credentials).map_err(|problem| Failure::Permanent(format!("{what}: {problem}")))?;
         let headers = [("content-type", "text/csv"), ("content-encoding", "gzip")];
         let answer = Answer::read(&what, send(&self.agent, Method::PUT, url.as_str(), &headers, body))?;
         match answer.status {
             200 | 201 => Ok(uri.to_owned()),
-            // What is wrong with credentials is one of these.
+            // The answers to credentials that are wrong or expired.
             400 | 403 => Err(Failure::Refused(answer.failure(&what).problem().to_owned())),
             _ => Err(answer.failure(&what)),
         }
@@ -90,7 +90,7 @@ impl S3 {
     }
 }
 
-/// The address at which an object can be put, for a while, by who has it.
+/// The presigned address of an object: for a while, whoever has it can put the object there.
 fn sign(bucket: &Bucket, key: &str, credentials: &Credentials, at: &Timestamp) -> Url {
     let keys = Keys::new_with_token(
         credentials.access_key.expose(),

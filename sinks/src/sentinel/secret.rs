@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Deserialize;
 
-/// Text that is sent to who may know it, and shown to nobody.
+/// A token, a key or a password: it is sent to the service or the store, and never printed.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Secret(String);

@@ -112,7 +112,7 @@ fn values(text: &str) -> usize {
     count
 }
 
-/// Where a JSON text is not what is expected, without any of it.
+/// What is wrong with a JSON text, and where, without quoting it.
 pub(crate) fn place(error: &serde_json::Error) -> String {
     let what = match error.classify() {
         serde_json::error::Category::Eof => "it ends too early",

@@ -14,7 +14,6 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 
-use super::room::Room;
 use super::run_directory::{LARGEST_FILE, LAST_BATCH, RunDirectory, csv, gz};
 use super::spool::Spool;
 use super::state::{End, State};
@@ -119,16 +118,13 @@ impl Store {
         self.save()
     }
 
-    /// Closes a batch that others come after: it takes less room from now on, and all take at most `room`.
-    pub(crate) fn shelve(&mut self, batch: Batch, room: Option<&Room>) {
+    /// Closes a batch that others come after: compressed, it takes less of the disk from now on.
+    pub(crate) fn close_and_compress(&mut self, batch: Batch) {
         let number = batch.number;
         self.close(batch);
         if let Err(error) = self.compress(number) {
             // It can be sent as it is.
             log::debug!("sentinel: a batch cannot be compressed: {error}");
-        }
-        if let Some(room) = room {
-            room.keep_within(self);
         }
     }
 

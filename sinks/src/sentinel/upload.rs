@@ -41,7 +41,7 @@ impl Upload {
         self.store.state.run_id = Some(registration.run_id);
         self.store.state.upload_uri_prefix = Some(registration.upload_uri_prefix);
         self.credentials = Some(registration.upload_credentials);
-        // Where it cannot be written down, a crash would register the run a second time, and nothing else.
+        // If it cannot be saved, all that a crash does is that the run is registered a second time.
         let _ = self.store.save();
         Ok(())
     }
@@ -133,7 +133,7 @@ impl Upload {
 fn unreadable(error: &io::Error) -> Failure {
     let problem = format!("the spool cannot be used: {error}");
     match error.kind() {
-        // What is there is not what was written. A disk can become better.
+        // The file is damaged, which stays so. Other errors of a disk can pass.
         ErrorKind::Other | ErrorKind::InvalidInput | ErrorKind::InvalidData | ErrorKind::UnexpectedEof => {
             Failure::Permanent(problem)
         }

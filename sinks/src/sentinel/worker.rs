@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::backoff::Backoff;
 use super::http::Failure;
 use super::left_behind;
-use super::room::Room;
+use super::spool_limit::SpoolLimit;
 use super::state::End;
 use super::store::Batch;
 use super::upload::Upload;
@@ -36,7 +36,8 @@ pub(crate) struct Worker {
     pub(crate) inbox: Receiver<Order>,
     /// Told once when everything has arrived, or nothing more will be tried.
     pub(crate) done: Sender<bool>,
-    pub(crate) room: Option<Room>,
+    /// Unless everything is in memory.
+    pub(crate) limit: Option<SpoolLimit>,
     pub(crate) backoff: Backoff,
     pub(crate) register_at: Instant,
     pub(crate) connect: left_behind::Connect,
@@ -124,7 +125,12 @@ impl Worker {
                     self.register_at = Instant::now();
                 }
             }
-            Order::Closed(batch) => self.upload.store.shelve(batch, self.room.as_ref()),
+            Order::Closed(batch) => {
+                self.upload.store.close_and_compress(batch);
+                if let Some(limit) = &self.limit {
+                    limit.enforce(&mut self.upload.store);
+                }
+            }
             Order::End(end, batch, until) => {
                 self.unsaved = self.upload.store.end(end, batch).err();
                 self.ending = Some((Instant::now(), until));
@@ -137,8 +143,8 @@ impl Worker {
         let was_registered = self.upload.is_registered();
         self.upload.register()?;
         self.reached = true;
-        if !was_registered && let Some(room) = &self.room {
-            left_behind::send_in_background(room.spool.clone(), self.connect.clone());
+        if !was_registered && let Some(limit) = &self.limit {
+            left_behind::send_in_background(limit.spool.clone(), self.connect.clone());
         }
         if self.ending.is_some() {
             return self.upload.finish();

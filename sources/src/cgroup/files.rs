@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::hierarchy::{Directory, Hierarchy, Named};
+use super::hierarchy::{Directory, Hierarchy, ReportedCgroup};
 use crate::procfile::ProcFile;
 use crate::scan::{lines, number, value_of, words};
 
@@ -74,7 +74,7 @@ pub(super) struct Files {
 
 impl Files {
     /// The files of this cgroup and of no other.
-    pub(super) fn open(cgroup: &Named) -> Self {
+    pub(super) fn open(cgroup: &ReportedCgroup) -> Self {
         let v1 = |controller: &str, name: &str| cgroup.legacy(controller).map(|directory| directory.join(name));
         let v2 = |name: &str| cgroup.unified.as_ref().map(|directory| directory.join(name));
         // What v1 has mounted, v2 does not have; CPU time is there in v2 always.

@@ -1,8 +1,13 @@
 //! Where a process stands in the cgroup hierarchies, and which directories that is.
 
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
 
 use resource_tracker_core::JobCgroup;
+
+use crate::mountinfo::{self, MountInfo};
+use crate::scan::lines;
 
 /// The directories of one process's cgroup.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,9 +30,9 @@ pub struct Directory {
 /// Files of controllers of v2. The root of the hierarchy has none of them.
 const CONTROLLER_FILES: [&str; 3] = ["memory.current", "pids.current", "cpu.max"];
 
-/// The one cgroup that figures are of. In a hierarchy in which the job is elsewhere it has no directory.
+/// The one cgroup whose figures are reported. In a hierarchy in which the job is elsewhere it has no directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct ReportedCgroup {
     /// Path below the root of the hierarchy.
     pub(super) path: PathBuf,
     /// Its directory in the unified hierarchy.
@@ -35,7 +40,7 @@ pub(super) struct Named {
     legacy: Vec<(Vec<String>, PathBuf)>,
 }
 
-impl Named {
+impl ReportedCgroup {
     /// Its directory in the hierarchy of v1 that has this controller.
     pub(super) fn legacy(&self, controller: &str) -> Option<&Path> {
         let has = |controllers: &[String]| controllers.iter().any(|other| other == controller);
@@ -74,20 +79,22 @@ impl Hierarchy {
     /// Of the process with this id, or of the reader itself. Hierarchies that are not mounted, or of which the process's
     /// part is not visible from here, are left out.
     pub fn of(procfs: &Path, pid: Option<i32>) -> Self {
-        let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+        let read = |path: PathBuf| std::fs::read(path).unwrap_or_default();
         let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
         Self::new(&read(procfs.join(process).join("cgroup")), &read(procfs.join("self/mountinfo")))
     }
 
-    fn new(membership: &str, mountinfo: &str) -> Self {
-        let mounts: Vec<Mount> = mountinfo.lines().filter_map(Mount::parse).collect();
+    fn new(membership: &[u8], mountinfo: &[u8]) -> Self {
+        let mounts: Vec<MountedHierarchy> = mountinfo::parse(mountinfo).filter_map(MountedHierarchy::new).collect();
         let mut hierarchy = Self::default();
         // 4:memory:/user.slice or 0::/user.slice
-        for line in membership.lines() {
-            let mut parts = line.splitn(3, ':').skip(1);
+        for line in lines(membership) {
+            let mut parts = line.splitn(3, |byte| *byte == b':').skip(1);
             let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+            let path = Path::new(OsStr::from_bytes(path));
+            let controllers = String::from_utf8_lossy(controllers);
             let controllers: Vec<String> = controllers.split(',').map(str::to_owned).collect();
-            let serves = |mount: &&Mount| match controllers[0].as_str() {
+            let serves = |mount: &&MountedHierarchy| match controllers[0].as_str() {
                 "" => mount.is_unified,
                 controller => !mount.is_unified && mount.options.iter().any(|option| option == controller),
             };
@@ -129,7 +136,7 @@ impl Hierarchy {
     /// The cgroup whose figures tell most of the job: the one that was made for it, else the one that it is in. On v2 it
     /// is the nearest one upwards that has controllers; in each hierarchy of v1 it is the one of the same path, if the
     /// job is in that.
-    pub(super) fn named(&self, job: &JobCgroup) -> Option<Named> {
+    pub(super) fn reported(&self, job: &JobCgroup) -> Option<ReportedCgroup> {
         let made = |directory: &Directory| {
             [&job.unified, &job.cpuacct, &job.memory].into_iter().flatten().any(|path| *path == directory.path)
         };
@@ -139,57 +146,52 @@ impl Hierarchy {
             let path = if self.legacy.is_empty() { directory.with_controllers() } else { &directory.path };
             let name = directory.name_of(path);
             let legacy = self.legacy_where(|directory| directory.name() == name);
-            return Some(Named { path: name.into(), unified: Some(path.into()), legacy });
+            return Some(ReportedCgroup { path: name.into(), unified: Some(path.into()), legacy });
         }
         let own = || self.legacy.iter().map(|(_, directory)| directory).find(|directory| made(directory));
         let memory = self.legacy("memory");
         match memory.filter(|directory| made(directory)).or_else(own) {
             Some(directory) => {
-                Some(Named { path: directory.name().into(), unified: None, legacy: self.legacy_where(made) })
+                Some(ReportedCgroup { path: directory.name().into(), unified: None, legacy: self.legacy_where(made) })
             }
             None => {
                 let name = memory.or_else(|| self.legacy.first().map(|(_, directory)| directory))?.name();
                 let legacy = self.legacy_where(|directory| directory.name() == name);
-                Some(Named { path: name.into(), unified: None, legacy })
+                Some(ReportedCgroup { path: name.into(), unified: None, legacy })
             }
         }
     }
 
-    fn legacy_where(&self, is_named: impl Fn(&Directory) -> bool) -> Vec<(Vec<String>, PathBuf)> {
-        let named = self.legacy.iter().filter(|(_, directory)| is_named(directory));
-        named.map(|(controllers, directory)| (controllers.clone(), directory.path.clone())).collect()
+    fn legacy_where(&self, is_reported: impl Fn(&Directory) -> bool) -> Vec<(Vec<String>, PathBuf)> {
+        let reported = self.legacy.iter().filter(|(_, directory)| is_reported(directory));
+        reported.map(|(controllers, directory)| (controllers.clone(), directory.path.clone())).collect()
     }
 }
 
-/// A mounted hierarchy.
-struct Mount {
-    root: String,
+/// A hierarchy, and the part of it that is mounted.
+struct MountedHierarchy {
+    root: PathBuf,
     point: PathBuf,
     is_unified: bool,
+    /// Those of v1 have the names of their controllers among them.
     options: Vec<String>,
 }
 
-impl Mount {
-    /// `32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime shared:7 - cgroup cgroup rw,cpu,cpuacct`
-    fn parse(line: &str) -> Option<Self> {
-        let (mount, system) = line.split_once(" - ")?;
-        let mut system = system.split(' ');
-        let is_unified = match system.next()? {
+impl MountedHierarchy {
+    fn new(mount: MountInfo) -> Option<Self> {
+        let is_unified = match mount.filesystem.as_str() {
             "cgroup2" => true,
             "cgroup" => false,
             _ => return None,
         };
-        let mut mount = mount.split(' ').skip(3);
-        let (root, point) = (mount.next()?, mount.next()?);
-        let options = system.nth(1)?.split(',').map(str::to_owned).collect();
-        Some(Self { root: root.into(), point: point.replace("\\040", " ").into(), is_unified, options })
+        let options = mount.super_options.split(',').map(str::to_owned).collect();
+        Some(Self { root: mount.root, point: mount.point, is_unified, options })
     }
 
     /// Where a cgroup is, unless it is outside of what is mounted.
-    fn directory(&self, path: &str) -> Option<Directory> {
-        let below = if self.root == "/" { Path::new(path) } else { Path::new(path.strip_prefix(&self.root)?) };
-        let below = below.strip_prefix("/").unwrap_or(below);
-        if below.components().any(|part| part == std::path::Component::ParentDir) {
+    fn directory(&self, path: &Path) -> Option<Directory> {
+        let below = path.strip_prefix(&self.root).ok()?;
+        if below.components().any(|part| part == Component::ParentDir) {
             return None;
         }
         let path = if below.as_os_str().is_empty() { self.point.clone() } else { self.point.join(below) };
@@ -207,13 +209,17 @@ mod tests {
         Directory { mount: mount.into(), path: path.into() }
     }
 
+    fn found(membership: &str, mountinfo: &str) -> Hierarchy {
+        Hierarchy::new(membership.as_bytes(), mountinfo.as_bytes())
+    }
+
     #[test]
     fn unified() {
         let mounts = "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
-        let found = Hierarchy::new("0::/user.slice/user-1000.slice/session-1.scope\n", mounts);
+        let hierarchy = found("0::/user.slice/user-1000.slice/session-1.scope\n", mounts);
         let path = "/sys/fs/cgroup/user.slice/user-1000.slice/session-1.scope";
-        assert_eq!(found, Hierarchy { unified: Some(directory("/sys/fs/cgroup", path)), legacy: Vec::new() });
-        assert_eq!(found.unified.unwrap().ancestors().count(), 4);
+        assert_eq!(hierarchy, Hierarchy { unified: Some(directory("/sys/fs/cgroup", path)), legacy: Vec::new() });
+        assert_eq!(hierarchy.unified.unwrap().ancestors().count(), 4);
     }
 
     #[test]
@@ -221,37 +227,43 @@ mod tests {
         let mounts = "40 39 0:30 /docker/ab /sys/fs/cgroup/cpu,cpuacct ro - cgroup cgroup rw,cpu,cpuacct\n\
                       41 39 0:31 /docker/ab /sys/fs/cgroup/memory ro master:11 - cgroup cgroup rw,memory\n\
                       42 39 0:32 / /sys/fs/cgroup/unified ro - cgroup2 cgroup2 rw\n";
-        let found = Hierarchy::new(
-            "4:memory:/docker/ab/job\n3:cpu,cpuacct:/docker/ab\n1:name=systemd:/x\n0::/../other\n",
-            mounts,
-        );
-        assert_eq!(found.unified, None, "it is outside");
+        let hierarchy =
+            found("4:memory:/docker/ab/job\n3:cpu,cpuacct:/docker/ab\n1:name=systemd:/x\n0::/../other\n", mounts);
+        assert_eq!(hierarchy.unified, None, "it is outside");
         assert_eq!(
-            found.legacy("cpuacct"),
+            hierarchy.legacy("cpuacct"),
             Some(&directory("/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/cpu,cpuacct"))
         );
-        assert_eq!(found.legacy("memory"), Some(&directory("/sys/fs/cgroup/memory", "/sys/fs/cgroup/memory/job")));
-        let named = found.named(&JobCgroup::default()).unwrap();
+        assert_eq!(hierarchy.legacy("memory"), Some(&directory("/sys/fs/cgroup/memory", "/sys/fs/cgroup/memory/job")));
+        let reported = hierarchy.reported(&JobCgroup::default()).unwrap();
         assert_eq!(
-            (named.path.as_path(), named.legacy("cpuacct")),
+            (reported.path.as_path(), reported.legacy("cpuacct")),
             (Path::new("job"), None),
             "it is not in cpuacct's job"
         );
-        assert_eq!(named.legacy("memory"), Some(Path::new("/sys/fs/cgroup/memory/job")));
+        assert_eq!(reported.legacy("memory"), Some(Path::new("/sys/fs/cgroup/memory/job")));
+    }
+
+    #[test]
+    fn names_with_escapes_and_names_that_only_begin_alike() {
+        let mounts = "29 23 0:26 /docker/a\\040b /sys/fs/my\\011cgroup rw - cgroup2 cgroup2 rw\n";
+        let expected = Some(directory("/sys/fs/my\tcgroup", "/sys/fs/my\tcgroup/job"));
+        assert_eq!(found("0::/docker/a b/job\n", mounts).unified, expected);
+        assert_eq!(found("0::/docker/a bc\n", mounts).unified, None, "it is beside what is mounted");
     }
 
     #[test]
     fn what_was_made_for_the_job() {
         let mounts = "29 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
         let job = JobCgroup { unified: Some("/sys/fs/cgroup/a/job".into()), ..JobCgroup::default() };
-        let found = Hierarchy::new("0::/a\n", mounts).with(&job);
-        assert_eq!(found.named(&job).unwrap().path, Path::new("a/job"));
+        let hierarchy = found("0::/a\n", mounts).with(&job);
+        assert_eq!(hierarchy.reported(&job).unwrap().path, Path::new("a/job"));
     }
 
     proptest! {
         #[test]
         fn any_text_is_read(membership in ".{0,80}", mountinfo in "([a-z0-9/ :,-]|\n){0,80}") {
-            Hierarchy::new(&membership, &mountinfo);
+            found(&membership, &mountinfo);
         }
     }
 }

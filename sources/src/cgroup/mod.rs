@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 use resource_tracker_metrics::CgroupMetrics;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::keyless::keyless;
 use crate::procfile::{assign, mib, percent};
 use files::{Files, Limits, Reading};
 pub use hierarchy::{Directory, Hierarchy};
@@ -17,10 +18,9 @@ pub use hierarchy::{Directory, Hierarchy};
 /// Limits can be changed while the job runs, but rarely are.
 const LIMITS_EVERY: Duration = Duration::from_secs(5);
 
-keyless! {
-    /// Limits and use of the cgroup that the job runs in.
-    pub struct CgroupConfig
-}
+/// Limits and use of the cgroup that the job runs in.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+pub struct CgroupConfig {}
 
 #[typetag::deserialize(name = "cgroup")]
 impl SourceConfig for CgroupConfig {
@@ -37,7 +37,7 @@ register_source!(
 
 struct Cgroup {
     procfs: PathBuf,
-    /// The inner one is missing where there is nothing to tell.
+    /// `Some(None)`: it was looked for, and there is nothing to report.
     state: Option<Option<State>>,
 }
 
@@ -71,9 +71,9 @@ impl State {
         }
         let job = tick.tracked.as_ref().and_then(|tracked| tracked.cgroup.as_deref()).cloned().unwrap_or_default();
         hierarchy = hierarchy.with(&job);
-        let named = hierarchy.named(&job)?;
-        let path = format!("/{}", named.path.display());
-        let mut files = Files::open(&named);
+        let reported = hierarchy.reported(&job)?;
+        let path = format!("/{}", reported.path.display());
+        let mut files = Files::open(&reported);
         let before = files.read();
         Some(Self { path, hierarchy, files, before, limits, limits_at: tick.at })
     }
@@ -145,8 +145,8 @@ mod tests {
     }
 
     fn read(hierarchy: Hierarchy, job: &JobCgroup) -> (String, Reading) {
-        let named = hierarchy.with(job).named(job).unwrap();
-        (named.path.display().to_string(), Files::open(&named).read())
+        let reported = hierarchy.with(job).reported(job).unwrap();
+        (reported.path.display().to_string(), Files::open(&reported).read())
     }
 
     /// A hybrid machine, where the job got a cgroup of v2 and stayed where the shell is in those of v1.

@@ -40,7 +40,7 @@ pub(super) struct Device {
     pub(super) now: Counters,
     /// The round in which it was last read.
     round: u64,
-    /// Its own file, and what was read there before it was clear that all could be read.
+    /// Its own file. `next` is what was read there, until all files of this round could be read.
     own: Option<ProcFile>,
     next: Option<Counters>,
     is_disk: bool,

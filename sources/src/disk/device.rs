@@ -60,7 +60,7 @@ pub(crate) fn storage_bytes(sysfs: &Path) -> Option<u64> {
     let is_made_up = |name: &str| ["loop", "ram", "zram"].iter().any(|kind| name.starts_with(kind));
     let is_made_of_others =
         |directory: &Path| std::fs::read_dir(directory.join("slaves")).is_ok_and(|mut slaves| slaves.next().is_some());
-    // Nothing else is read: a virtual drive is asked for its serial number, and keeps whoever asks.
+    // Only the capacity is read: the serial number of a virtual drive can take long.
     let drives = std::fs::read_dir(sysfs.join("block")).ok()?.flatten().filter_map(|entry| {
         let is_one = !is_made_up(&entry.file_name().to_string_lossy());
         let bytes = is_one.then(|| capacity_bytes(&entry.path())).flatten().filter(|bytes| *bytes > 0)?;

@@ -4,6 +4,7 @@ mod counters;
 mod device;
 mod mounts;
 mod shared;
+mod space;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,8 +13,9 @@ use anyhow::Context;
 use resource_tracker_core::background::Background;
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 use resource_tracker_metrics::{DiskMetrics, Disks};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::keyless::keyless;
 use crate::procfile::{FIRST_ANSWER, assign, percent, rate};
 use counters::{Counters, Devices, Transfers};
 use device::Identity;
@@ -26,10 +28,9 @@ const SECTOR: u64 = 512;
 /// How often space is asked for, and whether mounts or devices changed.
 const SURVEY: Duration = Duration::from_secs(1);
 
-keyless! {
-    /// Throughput, latency and queue of every disk, and the space of what is mounted from it.
-    pub struct DiskConfig
-}
+/// Throughput, latency and queue of every disk, and the space of what is mounted from it.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+pub struct DiskConfig {}
 
 #[typetag::deserialize(name = "disk")]
 impl SourceConfig for DiskConfig {

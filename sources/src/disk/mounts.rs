@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,8 +13,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::device::{Identity, kernel_name};
 use super::shared::SharedMounts;
+use super::space::Space;
+use crate::mountinfo::{self, MountInfo};
 use crate::procfile::percent;
-use crate::scan::{lines, words};
 
 /// How often devices and mounts are looked up again when nothing is known to have changed; space is asked for more often.
 const RELIST: Duration = Duration::from_secs(60);
@@ -59,16 +59,16 @@ impl Surveyor {
         if self.watch.has_changed() || changed || is_old {
             self.devices = self.list_devices();
             let mountinfo = std::fs::read(&self.mountinfo).unwrap_or_default();
-            self.mounts = distinct(lines(&mountinfo).filter_map(Mount::parse), |mount| self.disk_of(mount));
+            self.mounts = distinct(mountinfo::parse(&mountinfo), |mount| self.disk_of(mount));
             self.listed = Some(at);
         }
         let mut facts = Facts { devices: self.devices.clone(), others: BTreeMap::new() };
-        let far = self.mounts.iter().filter(|mount| mount.disk.is_none()).map(|mount| mount.point.as_path());
+        let far = self.mounts.iter().filter(|mount| mount.disk.is_none()).map(|mount| mount.info.point.as_path());
         let far_space = self.shared.space(far.collect(), at);
         for mount in &self.mounts {
             let space = match mount.disk {
-                Some(_) => Space::of(&mount.point),
-                None => far_space.get(&mount.point).copied(),
+                Some(_) => Space::of(&mount.info.point),
+                None => far_space.get(&mount.info.point).copied(),
             };
             let metrics = mount.metrics(space);
             match mount.disk.as_ref().and_then(|disk| facts.devices.get_mut(disk)) {
@@ -92,7 +92,7 @@ impl Surveyor {
     }
 
     /// The whole disk that a mount is on.
-    fn disk_of(&self, mount: &Mount) -> Option<String> {
+    fn disk_of(&self, mount: &MountInfo) -> Option<String> {
         let by_number = self.disk_of_number(&mount.device_number);
         // Btrfs gives each subvolume a number of its own; its source still names the device.
         by_number.or_else(|| {
@@ -128,30 +128,14 @@ impl MountWatch {
     }
 }
 
-/// One line of mountinfo.
+/// A mount, and the whole disk that it is on, if it is on one.
 #[derive(Debug, Clone, PartialEq)]
 struct Mount {
-    device_number: String,
-    root: Vec<u8>,
-    point: PathBuf,
-    filesystem: String,
-    source: String,
+    info: MountInfo,
     disk: Option<String>,
 }
 
 impl Mount {
-    /// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`
-    fn parse(line: &[u8]) -> Option<Self> {
-        let mut columns = words(line);
-        let device_number = String::from_utf8(columns.nth(2)?.to_vec()).ok()?;
-        let (root, point) = (unescape(columns.next()?), unescape(columns.next()?));
-        columns.find(|word| *word == b"-")?;
-        let filesystem = String::from_utf8_lossy(columns.next()?).into_owned();
-        let source = String::from_utf8_lossy(&unescape(columns.next()?)).into_owned();
-        let point = PathBuf::from(std::ffi::OsStr::from_bytes(&point));
-        Some(Self { device_number, root, point, filesystem, source, disk: None })
-    }
-
     /// File systems without a block device that hold data: on the network, in user space, or pooled.
     fn is_shared(&self) -> bool {
         const SHARED: [&str; 16] = [
@@ -173,28 +157,29 @@ impl Mount {
             "fuse",
         ];
         const VIRTUAL: [&str; 3] = ["fuse.lxcfs", "fuse.gvfsd-fuse", "fuse.portal"];
-        let kind = self.filesystem.as_str();
+        let kind = self.info.filesystem.as_str();
         SHARED.contains(&kind) || (kind.starts_with("fuse.") && !VIRTUAL.contains(&kind))
     }
 
     /// What its space is listed under: the pool of a ZFS dataset, else the source.
     fn group(&self) -> &str {
-        if self.filesystem == "zfs" { self.source.split('/').next().unwrap_or_default() } else { &self.source }
+        let source = self.info.source.as_str();
+        if self.info.filesystem == "zfs" { source.split('/').next().unwrap_or_default() } else { source }
     }
 
     /// What mounts of one file system have in common.
     fn identity(&self) -> &str {
-        match (&self.disk, self.filesystem.as_str()) {
-            (Some(_), "btrfs") | (None, _) => &self.source,
-            (Some(_), _) => &self.device_number,
+        match (&self.disk, self.info.filesystem.as_str()) {
+            (Some(_), "btrfs") | (None, _) => &self.info.source,
+            (Some(_), _) => &self.info.device_number,
         }
     }
 
     fn metrics(&self, space: Option<Space>) -> DiskMountMetrics {
         let used = space.map(|space| space.total.saturating_sub(space.free));
         DiskMountMetrics {
-            mount_point: self.point.to_string_lossy().into_owned(),
-            filesystem: self.filesystem.clone(),
+            mount_point: self.info.point.to_string_lossy().into_owned(),
+            filesystem: self.info.filesystem.clone(),
             total_bytes: space.map(|space| space.total),
             available_bytes: space.map(|space| space.available.min(space.free)),
             used_bytes: used,
@@ -206,18 +191,18 @@ impl Mount {
 /// Each file system once, where its root is mounted if it is, else at the shortest path; so bind mounts, btrfs
 /// subvolumes and the overlays of containers are not counted again. Only where nothing else is mounted, as in some
 /// sandboxes, the overlay on `/` stands for the disk below it.
-fn distinct(mounts: impl Iterator<Item = Mount>, disk_of: impl Fn(&Mount) -> Option<String>) -> Vec<Mount> {
+fn distinct(mounts: impl Iterator<Item = MountInfo>, disk_of: impl Fn(&MountInfo) -> Option<String>) -> Vec<Mount> {
     let mut chosen: Vec<Mount> = Vec::new();
     let mut overlay = None;
-    for mut mount in mounts {
-        mount.disk = disk_of(&mount);
+    for info in mounts {
+        let mount = Mount { disk: disk_of(&info), info };
         if mount.disk.is_none() && !mount.is_shared() {
-            if mount.filesystem == "overlay" && mount.point == Path::new("/") {
+            if mount.info.filesystem == "overlay" && mount.info.point == Path::new("/") {
                 overlay = Some(mount);
             }
             continue;
         }
-        let rank = |mount: &Mount| (mount.root != b"/", mount.point.as_os_str().len());
+        let rank = |mount: &Mount| (mount.info.root != Path::new("/"), mount.info.point.as_os_str().len());
         match chosen.iter_mut().find(|other| other.identity() == mount.identity()) {
             Some(other) if rank(&mount) < rank(other) => *other = mount,
             Some(_) => (),
@@ -247,49 +232,8 @@ fn join_pool(mounts: &mut Vec<DiskMountMetrics>) {
     mounts[0].used_pct = used.zip(total).map(|(used, total)| percent(used as f64, total as f64));
 }
 
-/// The space of a file system in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Space {
-    pub(super) total: u64,
-    pub(super) free: u64,
-    pub(super) available: u64,
-}
-
-impl Space {
-    /// Asks the file system; blocks as long as it does.
-    pub(super) fn of(point: &Path) -> Option<Self> {
-        let stat = rustix::fs::statvfs(point).ok()?;
-        let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
-        Some(Self { total: bytes(stat.f_blocks), free: bytes(stat.f_bfree), available: bytes(stat.f_bavail) })
-    }
-}
-
-/// Undoes `\040` for a space, and the like.
-fn unescape(word: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(word.len());
-    let mut rest = word;
-    while let Some((&first, after)) = rest.split_first() {
-        let octal =
-            after.get(..3).filter(|digits| first == b'\\' && digits.iter().all(|digit| (b'0'..b'8').contains(digit)));
-        let value = octal.map(|digits| digits.iter().fold(0u32, |value, digit| value * 8 + u32::from(digit - b'0')));
-        match value.and_then(|value| u8::try_from(value).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &after[3..];
-            }
-            None => {
-                bytes.push(first);
-                rest = after;
-            }
-        }
-    }
-    bytes
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     /// A container host: a root with a bind mount, btrfs subvolumes, ZFS datasets, an NFS export mounted twice,
@@ -309,7 +253,7 @@ mod tests {
 31 20 8:3 / /media/my\\040disk rw - ext4 /dev/sda3 rw
 ";
 
-    fn disk_of(mount: &Mount) -> Option<String> {
+    fn disk_of(mount: &MountInfo) -> Option<String> {
         match (mount.device_number.as_str(), mount.source.as_str()) {
             ("8:2" | "8:3", _) => Some("sda".into()),
             (_, "/dev/sdb1") => Some("sdb".into()),
@@ -319,16 +263,16 @@ mod tests {
 
     #[test]
     fn each_file_system_is_listed_once() {
-        let mounts = distinct(lines(MOUNTINFO.as_bytes()).filter_map(Mount::parse), disk_of);
-        let points: Vec<_> = mounts.iter().map(|mount| mount.point.display().to_string()).collect();
+        let mounts = distinct(mountinfo::parse(MOUNTINFO.as_bytes()), disk_of);
+        let points: Vec<_> = mounts.iter().map(|mount| mount.info.point.display().to_string()).collect();
         assert_eq!(points, ["/", "/home", "/tank", "/tank/home", "/net/data", "/media/my disk"]);
     }
 
     #[test]
     fn an_overlay_stands_for_the_disk_where_there_is_nothing_else() {
         let text = b"1 0 0:9 / / rw - overlay overlay rw\n2 1 0:5 / /proc rw - proc proc rw\n";
-        let mounts = distinct(lines(text).filter_map(Mount::parse), disk_of);
-        assert_eq!(mounts.iter().map(|mount| mount.filesystem.as_str()).collect::<Vec<_>>(), ["overlay"]);
+        let mounts = distinct(mountinfo::parse(text), disk_of);
+        assert_eq!(mounts.iter().map(|mount| mount.info.filesystem.as_str()).collect::<Vec<_>>(), ["overlay"]);
     }
 
     #[test]
@@ -348,33 +292,5 @@ mod tests {
             (mounts[0].mount_point.as_str(), mounts[0].total_bytes, mounts[0].used_bytes),
             ("/tank", Some(150), Some(50))
         );
-    }
-
-    #[test]
-    fn agrees_with_the_procfs_crate_about_this_machine() -> anyhow::Result<()> {
-        let text = std::fs::read("/proc/self/mountinfo")?;
-        let theirs = procfs::process::Process::myself()?.mountinfo()?;
-        let ours: Vec<_> = lines(&text).filter_map(Mount::parse).collect();
-        assert_eq!(ours.len(), theirs.0.len());
-        for (ours, theirs) in ours.iter().zip(&theirs.0) {
-            assert_eq!((&ours.filesystem, &ours.device_number), (&theirs.fs_type, &theirs.majmin));
-        }
-        Ok(())
-    }
-
-    proptest! {
-        #[test]
-        fn any_line_is_read_or_refused(line in prop::collection::vec(any::<u8>(), 0..200)) {
-            Mount::parse(&line);
-        }
-
-        #[test]
-        fn what_is_escaped_comes_back(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
-            let escape = |byte: &u8| match byte {
-                b' ' | b'\t' | b'\n' | b'\\' | b'#' => format!("\\{byte:03o}").into_bytes(),
-                _ => vec![*byte],
-            };
-            prop_assert_eq!(unescape(&bytes.iter().flat_map(escape).collect::<Vec<_>>()), bytes);
-        }
     }
 }

@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::mounts::Space;
+use super::space::Space;
 
 /// How often they are asked.
 const REFRESH: Duration = Duration::from_secs(10);

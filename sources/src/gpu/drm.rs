@@ -4,8 +4,9 @@ use resource_tracker_core::{
     Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source,
 };
 use resource_tracker_metrics::GpuProcess;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::keyless::keyless;
 use crate::procfile::attribute;
 
 use super::fdinfo::Clients;
@@ -16,10 +17,9 @@ pub(super) const NAME: &str = "drm";
 /// These have sources of their own.
 const OTHERS: [&str; 2] = ["amdgpu", "nvidia"];
 
-keyless! {
-    /// What the job has of GPUs of other vendors, by its open DRM files.
-    pub struct DrmConfig
-}
+/// What the job has of GPUs of other vendors, by its open DRM files.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+pub struct DrmConfig {}
 
 #[typetag::deserialize(name = "drm")]
 impl SourceConfig for DrmConfig {

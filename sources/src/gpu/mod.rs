@@ -19,7 +19,7 @@ use resource_tracker_metrics::GpuMetrics;
 
 use crate::procfile::percent;
 
-/// Who looks for GPUs, by name.
+/// Names of the sources that look for GPUs.
 pub(crate) const SOURCES: [&str; 3] = [nvidia::NAME, amd::NAME, drm::NAME];
 
 /// Sets what memory a device has and uses. None of them tells more used than there is.

@@ -13,7 +13,7 @@ mod stat;
 mod status;
 mod tree;
 
-use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source, through_json};
+use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 use resource_tracker_metrics::{ProcessAccounting, ProcessMetrics};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ use crate::procfile::{attribute, mib};
 
 /// CPU time, memory, storage and context switches of the process tree that is tracked.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
-#[serde(default, remote = "Self")]
+#[serde(default)]
 pub struct ProcessConfig {
     /// The most time that reading PSS may take, in percent of the run; 0 turns PSS off. Reading it holds a lock of
     /// the job for a time that grows with its memory.
@@ -41,8 +41,6 @@ impl Default for ProcessConfig {
         Self { pss_budget_pct: 0.2 }
     }
 }
-
-through_json!(ProcessConfig);
 
 #[typetag::deserialize(name = "process")]
 impl SourceConfig for ProcessConfig {

@@ -48,7 +48,7 @@ impl Kfd {
         })
     }
 
-    /// Who computes on a device; `None` when that cannot be known.
+    /// The processes that compute on a device; `None` when that cannot be known.
     pub(super) fn processes(&self, node: Option<&Node>) -> Option<Vec<Process>> {
         let node = node?;
         let entries = std::fs::read_dir(self.root.join("proc")).ok()?.flatten();

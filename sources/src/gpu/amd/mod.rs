@@ -9,7 +9,7 @@ mod pcie;
 use std::path::PathBuf;
 
 use resource_tracker_core::{
-    Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source, through_json,
+    Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source,
 };
 use resource_tracker_metrics::Gpus;
 use schemars::JsonSchema;
@@ -29,7 +29,7 @@ const VARIABLES: [&str; 2] = ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"];
 
 /// AMD GPUs: use, memory, temperature, power, clocks, links, errors, and what the job has of them.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
-#[serde(default, remote = "Self")]
+#[serde(default)]
 pub struct AmdConfig {
     /// Where the device files of GPUs are, which libdrm asks.
     #[schemars(extend("x-needs-named-file" = true))]
@@ -41,8 +41,6 @@ impl Default for AmdConfig {
         Self { devices: "/dev/dri".into() }
     }
 }
-
-through_json!(AmdConfig);
 
 #[typetag::deserialize(name = "amd")]
 impl SourceConfig for AmdConfig {

@@ -3,7 +3,6 @@
 use nvml_wrapper::Device as Handle;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, TemperatureSensor};
-use nvml_wrapper::error::NvmlError;
 use resource_tracker_core::Tick;
 use resource_tracker_metrics::GpuMetrics;
 
@@ -103,7 +102,7 @@ impl Calls {
         let rates = self.utilization.get(count, || handle.utilization_rates().ok().map(|now| (now.gpu, now.memory)));
         metrics.utilization_pct = rates.map(|(gpu, _)| pct(gpu));
         metrics.memory_utilization_pct = rates.map(|(_, memory)| pct(memory));
-        let memory = self.memory.get(count, || memory(library, handle));
+        let memory = self.memory.get(count, || library.memory(handle));
         set_vram(metrics, memory.map(|(total, _)| total), memory.map(|(_, used)| used));
         metrics.temperature_celsius = self.temperature.get(count, || handle.temperature(TemperatureSensor::Gpu).ok());
         metrics.power_watts = self.power.get(count, || handle.power_usage().ok()).map(watts);
@@ -124,15 +123,6 @@ impl Calls {
         let errors = |kind: MemoryError| handle.total_ecc_errors(kind, EccCounter::Volatile).ok();
         metrics.ecc_corrected_errors = self.ecc_corrected.get(count, || errors(MemoryError::Corrected));
         metrics.ecc_uncorrected_errors = self.ecc_uncorrected.get(count, || errors(MemoryError::Uncorrected));
-    }
-}
-
-/// Total and used bytes. Drivers before 510 have an older call only.
-pub(super) fn memory(library: &Library, handle: &Handle<'_>) -> Option<(u64, u64)> {
-    match handle.memory_info() {
-        Ok(memory) => Some((memory.total, memory.used)),
-        Err(NvmlError::FailedToLoadSymbol(_)) => library.extra.memory(handle),
-        Err(_) => None,
     }
 }
 

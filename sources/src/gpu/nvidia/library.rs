@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{anyhow, bail};
-use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, Nvml};
 
 use super::extra::Extra;
 
@@ -29,6 +29,17 @@ pub(super) struct Library {
     pub(super) extra: Extra,
     pub(super) driver_version: Option<String>,
     pub(super) cuda_version: Option<String>,
+}
+
+impl Library {
+    /// Total and used bytes of a device. Drivers before 510 have an older call only.
+    pub(super) fn memory(&self, handle: &Device<'_>) -> Option<(u64, u64)> {
+        match handle.memory_info() {
+            Ok(memory) => Some((memory.total, memory.used)),
+            Err(NvmlError::FailedToLoadSymbol(_)) => self.extra.memory(handle),
+            Err(_) => None,
+        }
+    }
 }
 
 /// NVML is one for the whole process, so trackers that run side by side share it. A device's handle must not outlive
@@ -80,7 +91,7 @@ fn refuse(path: &Path, configured: bool, error: NvmlError) -> anyhow::Result<Opt
         // A container for machines with and without GPUs has the library everywhere.
         NvmlError::DriverNotLoaded if !configured => Ok(None),
         NvmlError::LibloadingError(error) => {
-            log::warn!("source nvidia: cannot load {name}: {}; it is off", reason(&error));
+            log::warn!("source nvidia: cannot load {name}: {error}; it is off");
             Ok(None)
         }
         NvmlError::FailedToLoadSymbol(error) => {
@@ -97,14 +108,6 @@ fn refuse(path: &Path, configured: bool, error: NvmlError) -> anyhow::Result<Opt
 
 /// Whether the linker has found nothing of that name, and not a file that it cannot use.
 fn is_missing(error: &libloading::Error) -> bool {
-    let text = reason(error);
+    let text = error.to_string();
     text.starts_with(DEFAULT) && text.contains("No such file or directory")
-}
-
-/// What `dlerror` says.
-fn reason(error: &libloading::Error) -> String {
-    match error {
-        libloading::Error::DlOpen { desc } | libloading::Error::DlSym { desc } => format!("{desc:?}").replace('"', ""),
-        other => other.to_string(),
-    }
 }

@@ -7,7 +7,6 @@ use crate::gpu::namespace::Namespace;
 use crate::gpu::pace::Paced;
 use crate::gpu::set_vram;
 
-use super::device::memory;
 use super::library::Library;
 use super::processes;
 
@@ -42,7 +41,7 @@ pub(super) fn read(
         });
         let part = &mut parts[place];
         let mut metrics = part.facts.clone();
-        let memory = part.memory.get(count, || memory(library, &handle));
+        let memory = part.memory.get(count, || library.memory(&handle));
         set_vram(&mut metrics, memory.map(|(total, _)| total), memory.map(|(_, used)| used));
         let all = processes::memory_by_process(&handle);
         metrics.process_count = all.as_ref().map(|(compute, _)| *compute);

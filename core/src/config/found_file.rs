@@ -1,4 +1,5 @@
-//! What counts only from a file that the user named: what loads code, or says where secrets go or come from.
+//! What a configuration file may not set that was found in the current folder: what loads code, or says where secrets go
+//! or come from.
 
 use figment::value::Dict;
 use serde_json::Value as Json;
@@ -13,7 +14,7 @@ use crate::registry::{ComponentType, Kind};
 pub const NEEDS_NAMED_FILE: &str = "x-needs-named-file";
 
 impl Settings {
-    /// Looks whether a file that nobody named says what counts only from one that was named.
+    /// Refuses a file that was found, and sets what only a file may set that the user named.
     ///
     /// # Errors
     /// Names the file, the line, the key, and the way out.

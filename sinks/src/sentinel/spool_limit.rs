@@ -1,25 +1,25 @@
-//! How much of the disk rows that wait may take.
+//! How much of the disk the rows that wait may take.
 
 use super::run_directory::Access;
 use super::spool::Spool;
 use super::store::Store;
 
-/// The directory of a user and what all runs in it may take, in bytes.
-pub(crate) struct Room {
+/// A spool, and what all runs in it may take together.
+pub(crate) struct SpoolLimit {
     pub(crate) spool: Spool,
-    pub(crate) limit: u64,
+    pub(crate) bytes: u64,
 }
 
-impl Room {
+impl SpoolLimit {
     /// Gives up batches until what is left fits: the oldest of the oldest run first, those of `own` last.
-    pub(crate) fn keep_within(&self, own: &mut Store) {
-        let Self { spool, limit } = self;
-        if spool.size() <= *limit {
+    pub(crate) fn enforce(&self, own: &mut Store) {
+        let Self { spool, bytes } = self;
+        if spool.size() <= *bytes {
             return;
         }
         let mut given_up = 0;
         let mut give_up = |store: &mut Store| {
-            while spool.size() > *limit && store.state.next < store.closed {
+            while spool.size() > *bytes && store.state.next < store.closed {
                 store.settle(false);
                 given_up += 1;
             }
@@ -32,7 +32,7 @@ impl Room {
         give_up(own);
         if given_up > 0 {
             log::warn!(
-                "sentinel: the spool is full ({limit} bytes): {given_up} of the oldest batches that wait were given up"
+                "sentinel: the spool is full ({bytes} bytes): {given_up} of the oldest batches that wait were given up"
             );
         }
     }

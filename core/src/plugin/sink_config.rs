@@ -1,0 +1,102 @@
+//! The configuration of a plugin's sink, as the tracker uses any other.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::de::Error;
+use serde_json::{Map, Value as Json};
+
+use super::isolated::{self, RemoteSink};
+use super::sink::{self, LocalSink, TakesTexts};
+use super::supervisor::Supervisor;
+use super::types::{Hosting, SinkType};
+use crate::job::{Outcome, Run};
+use crate::sample::Sample;
+use crate::sink::{PATIENCE, Sink, SinkConfig, SinkContext};
+
+/// A configuration of a plugin's sink.
+pub(crate) struct PluginSinkConfig {
+    sink: &'static SinkType,
+    config: String,
+    /// Where it runs, unless in this process.
+    supervisor: Option<Arc<Supervisor>>,
+}
+
+impl SinkType {
+    /// What the user configured, completed and looked at by the plugin.
+    pub(crate) fn configure(&'static self, values: Map<String, Json>) -> serde_json::Result<Box<dyn SinkConfig>> {
+        let config = self.info.component.configuration(values)?;
+        let checked = match &self.hosting {
+            Hosting::InProcess { table, original } => sink::check(table, *original, &config).map(|()| None),
+            Hosting::Isolated => isolated::configured_sink(self, &config).map(Some),
+        };
+        let supervisor = checked.map_err(|error| serde_json::Error::custom(format!("{error:#}")))?.map(Arc::new);
+        Ok(Box::new(PluginSinkConfig { sink: self, config, supervisor }))
+    }
+}
+
+impl fmt::Debug for PluginSinkConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sink {} of {}", self.sink.info.component.name, self.sink.file.display())
+    }
+}
+
+impl SinkConfig for PluginSinkConfig {
+    /// The plugin is called on the sink's own thread only, where it may block without delaying the command.
+    fn build(&self, context: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
+        let wraps_command = context.wraps_command;
+        let config = self.config.clone();
+        let texts: Box<dyn TakesTexts> = match (&self.sink.hosting, &self.supervisor) {
+            (Hosting::InProcess { table, original }, _) => {
+                Box::new(LocalSink::new(self.sink, table, *original, config, wraps_command))
+            }
+            (Hosting::Isolated, supervisor) => {
+                let supervisor = supervisor.clone().context("its process was never started")?;
+                Box::new(RemoteSink::new(self.sink, supervisor, config, wraps_command)?)
+            }
+        };
+        Ok(Box::new(PluginSink { sink: self.sink, texts, line: Vec::new() }))
+    }
+
+    fn patience(&self) -> Duration {
+        match self.sink.info.patience_ns {
+            0 => PATIENCE,
+            nanos => Duration::from_nanos(nanos),
+        }
+    }
+
+    fn typetag_deserialize(&self) {}
+}
+
+struct PluginSink {
+    sink: &'static SinkType,
+    texts: Box<dyn TakesTexts>,
+    line: Vec<u8>,
+}
+
+impl PluginSink {
+    fn blame<T>(&self, result: anyhow::Result<T>) -> anyhow::Result<T> {
+        result.with_context(|| self.sink.file.display().to_string())
+    }
+}
+
+impl Sink for PluginSink {
+    fn start(&mut self, run: &Run) -> anyhow::Result<()> {
+        let result = self.texts.start(&run.to_json().to_string());
+        self.blame(result)
+    }
+
+    fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
+        self.line.clear();
+        sample.write_json(&mut self.line)?;
+        let result = self.texts.write(std::str::from_utf8(&self.line)?);
+        self.blame(result)
+    }
+
+    fn finish(&mut self, outcome: &Outcome) -> anyhow::Result<()> {
+        let result = self.texts.finish(&outcome.to_json().to_string());
+        self.blame(result)
+    }
+}

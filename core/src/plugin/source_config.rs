@@ -1,0 +1,65 @@
+//! The configuration of a plugin's source, as the tracker uses any other.
+
+use std::fmt;
+use std::sync::Arc;
+
+use anyhow::Context;
+use serde::de::Error;
+use serde_json::{Map, Value as Json};
+
+use super::isolated::{self, RemoteSource};
+use super::source::{self, LocalSource};
+use super::supervisor::Supervisor;
+use super::types::{Hosting, SourceType};
+use crate::source::{Host, Schedule, Source, SourceConfig};
+
+/// A configuration of a plugin's source.
+pub(crate) struct PluginSourceConfig {
+    source: &'static SourceType,
+    config: String,
+    /// Where it runs, unless in this process.
+    supervisor: Option<Arc<Supervisor>>,
+}
+
+impl SourceType {
+    /// What the user configured, completed and looked at by the plugin.
+    pub(crate) fn configure(&'static self, values: Map<String, Json>) -> serde_json::Result<Box<dyn SourceConfig>> {
+        let config = self.info.component.configuration(values)?;
+        let checked = match &self.hosting {
+            Hosting::InProcess { table, original } => source::check(table, *original, &config).map(|()| None),
+            Hosting::Isolated => isolated::configured_source(self, &config).map(Some),
+        };
+        let supervisor = checked.map_err(|error| serde_json::Error::custom(format!("{error:#}")))?.map(Arc::new);
+        Ok(Box::new(PluginSourceConfig { source: self, config, supervisor }))
+    }
+}
+
+impl fmt::Debug for PluginSourceConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "source {} of {}", self.source.info.component.name, self.source.file.display())
+    }
+}
+
+impl SourceConfig for PluginSourceConfig {
+    fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
+        let source = self.source;
+        match (&source.hosting, &self.supervisor) {
+            (Hosting::InProcess { table, original }, _) => {
+                let opened = LocalSource::open(source, table, *original, &self.config, &host.procfs, &host.sysfs);
+                let opened = opened.with_context(|| source.file.display().to_string())?;
+                Ok(opened.map(|opened| Box::new(opened) as Box<dyn Source>))
+            }
+            (Hosting::Isolated, supervisor) => {
+                let supervisor = supervisor.clone().context("its process was never started")?;
+                Ok(Some(Box::new(RemoteSource::new(source, supervisor, self.config.clone(), host))))
+            }
+        }
+    }
+
+    /// What it does is not known, so it never runs on the sampling thread.
+    fn schedule(&self) -> Schedule {
+        Schedule { cadence: self.source.info.cadence(), blocking: true }
+    }
+
+    fn typetag_deserialize(&self) {}
+}

@@ -1,0 +1,132 @@
+//! The process that a component of a plugin has of its own: it loads the plugin, and answers what the tracker asks.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+
+use super::load::{self, Plugin};
+use super::sink::{self, LocalSink, TakesTexts};
+use super::source::{self, LocalSource};
+use crate::sample::Sections;
+use crate::source::{Source, Tick};
+use crate::tracked::{Members, Reaped, Tracked};
+
+/// What a plugin's process is asked. The texts are those of the contract.
+#[derive(Serialize, Deserialize)]
+pub(super) enum Request {
+    Describe,
+    CheckSource { name: String, config: String },
+    CheckSink { name: String, config: String },
+    OpenSource { name: String, config: String, procfs: PathBuf, sysfs: PathBuf },
+    Collect { number: u64, elapsed: Duration, interval: Duration, last: bool, tracked: Option<(i32, bool, Vec<i32>)> },
+    OpenSink { name: String, config: String, wraps_command: bool },
+    Start(String),
+    Write(String),
+    Finish(String),
+}
+
+/// What it answers.
+#[derive(Serialize, Deserialize)]
+pub(super) enum Reply {
+    Ok(String),
+    Absent,
+    Failed(String),
+}
+
+/// The side of the plugin. It loads it with the first request, in a process of which nothing depends.
+pub(super) struct Worker {
+    file: PathBuf,
+    plugin: Option<&'static Plugin>,
+    open: Option<Opened>,
+}
+
+enum Opened {
+    Source(Box<dyn Source>, Sections, Arc<Members>),
+    Sink(Box<dyn TakesTexts>),
+}
+
+impl Worker {
+    pub(super) fn new(file: &Path) -> Self {
+        Self { file: file.to_owned(), plugin: None, open: None }
+    }
+
+    pub(super) fn answer(&mut self, request: Request) -> anyhow::Result<Reply> {
+        if let Request::Describe = request {
+            let description = load::open(&self.file)?.description;
+            return Ok(Reply::Ok(serde_json::to_string(&description)?));
+        }
+        let plugin = match self.plugin {
+            Some(plugin) => plugin,
+            None => self.plugin.insert(load::keep(&self.file, load::open(&self.file)?)),
+        };
+        let find_source = |name: &str| {
+            let found = plugin.sources.iter().find(|source| source.info.component.name == name);
+            found.copied().context("it has no such source any more")
+        };
+        let find_sink = |name: &str| {
+            let found = plugin.sinks.iter().find(|sink| sink.info.component.name == name);
+            found.copied().context("it has no such sink any more")
+        };
+        match request {
+            Request::Describe => (),
+            Request::CheckSource { name, config } => {
+                let (table, original) = find_source(&name)?.hosting.in_process()?;
+                source::check(table, original, &config)?;
+            }
+            Request::CheckSink { name, config } => {
+                let (table, original) = find_sink(&name)?.hosting.in_process()?;
+                sink::check(table, original, &config)?;
+            }
+            Request::OpenSource { name, config, procfs, sysfs } => {
+                let source = find_source(&name)?;
+                let (table, original) = source.hosting.in_process()?;
+                match LocalSource::open(source, table, original, &config, &procfs, &sysfs)? {
+                    None => return Ok(Reply::Absent),
+                    Some(open) => {
+                        self.open = Some(Opened::Source(Box::new(open), Sections::default(), Arc::default()));
+                    }
+                }
+            }
+            Request::Collect { number, elapsed, interval, last, tracked } => {
+                let Some(Opened::Source(source, out, members)) = &mut self.open else { bail!("it is not open") };
+                let tracked = tracked.map(|(pid, spawned, pids)| {
+                    members.set(pids.into_iter());
+                    let members = Arc::clone(members);
+                    Tracked {
+                        pid,
+                        spawned,
+                        adopts_orphans: false,
+                        fork_mark: None,
+                        reaped: Reaped::default(),
+                        cgroup: None,
+                        members,
+                    }
+                });
+                out.clear();
+                source.collect(&Tick { number, at: Instant::now(), elapsed, interval, last, tracked }, out)?;
+                let mut text = Vec::new();
+                out.write_json(&mut text)?;
+                return Ok(Reply::Ok(String::from_utf8(text)?));
+            }
+            Request::OpenSink { name, config, wraps_command } => {
+                let sink = find_sink(&name)?;
+                let (table, original) = sink.hosting.in_process()?;
+                self.open = Some(Opened::Sink(Box::new(LocalSink::new(sink, table, original, config, wraps_command))));
+            }
+            Request::Start(text) => self.sink()?.start(&text)?,
+            Request::Write(text) => self.sink()?.write(&text)?,
+            Request::Finish(text) => self.sink()?.finish(&text)?,
+        }
+        Ok(Reply::Ok(String::new()))
+    }
+
+    fn sink(&mut self) -> anyhow::Result<&mut dyn TakesTexts> {
+        match &mut self.open {
+            Some(Opened::Sink(sink)) => Ok(&mut **sink),
+            _ => bail!("it is not open"),
+        }
+    }
+}
