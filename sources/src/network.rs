@@ -200,15 +200,8 @@ mod tests {
 br-1:2:      10       1    0    0    0     0          0         0       20       2    0    0    0     0       0          0
 ";
 
-    fn tick(elapsed: u64) -> Tick {
-        Tick {
-            number: 1,
-            at: Instant::now(),
-            elapsed: Duration::from_secs(elapsed),
-            interval: Duration::from_secs(1),
-            last: false,
-            tracked: None,
-        }
+    fn tick(elapsed: u64) -> Tick<'static> {
+        Tick::new(1, Instant::now(), Duration::from_secs(elapsed), Duration::from_secs(1))
     }
 
     #[test]

@@ -16,9 +16,9 @@ use super::source::LocalSource;
 use super::supervisor::{NoAnswer, Supervisor};
 use super::types::{Hosting, SinkType, SourceType};
 use crate::json;
+use crate::observer::ObservedJob;
 use crate::sample::Sections;
 use crate::source::{Host, Source, Tick};
-use crate::tracked::{Members, Reaped, Tracked};
 
 /// What has to be known before the run begins has to be told within this time.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,7 +30,7 @@ enum Request {
     CheckSource { name: String, config: String },
     CheckSink { name: String, config: String },
     OpenSource { name: String, config: String, procfs: PathBuf, sysfs: PathBuf },
-    Collect { number: u64, elapsed: Duration, interval: Duration, last: bool, tracked: Option<(i32, bool, Vec<i32>)> },
+    Collect { number: u64, elapsed: Duration, interval: Duration, last: bool, job: Option<(i32, bool, Vec<i32>)> },
     OpenSink { name: String, config: String, wraps_command: bool },
     Start(String),
     Write(String),
@@ -143,7 +143,7 @@ impl RemoteSource {
             elapsed: if self.was_read { tick.elapsed } else { Duration::ZERO },
             interval: tick.interval,
             last: tick.last,
-            tracked: tick.tracked.as_ref().map(|tracked| (tracked.pid, tracked.spawned, tracked.pids())),
+            job: tick.job.map(|job| (job.root, job.spawned, job.members.to_vec())),
         })?;
         self.was_read = true;
         sections::read(text.unwrap_or_default().as_bytes(), self.source.sections, out)
@@ -237,7 +237,7 @@ struct Worker {
 }
 
 enum Opened {
-    Source(Box<dyn Source>, Sections, Arc<Members>),
+    Source(Box<dyn Source>, Sections),
     Sink(Box<dyn TakesTexts>),
 }
 
@@ -269,28 +269,15 @@ impl Worker {
                 let Hosting::InProcess { table, original } = &source.hosting else { bail!("it was loaded elsewhere") };
                 match LocalSource::open(source, table, *original, &config, &procfs, &sysfs)? {
                     None => return Ok(Reply::Absent),
-                    Some(open) => {
-                        self.open = Some(Opened::Source(Box::new(open), Sections::default(), Arc::default()));
-                    }
+                    Some(open) => self.open = Some(Opened::Source(Box::new(open), Sections::default())),
                 }
             }
-            Request::Collect { number, elapsed, interval, last, tracked } => {
-                let Some(Opened::Source(source, out, members)) = &mut self.open else { bail!("it is not open") };
-                let tracked = tracked.map(|(pid, spawned, pids)| {
-                    members.set(pids.into_iter());
-                    let members = Arc::clone(members);
-                    Tracked {
-                        pid,
-                        spawned,
-                        adopts_orphans: false,
-                        fork_mark: None,
-                        reaped: Reaped::default(),
-                        cgroup: None,
-                        members,
-                    }
-                });
+            Request::Collect { number, elapsed, interval, last, job } => {
+                let Some(Opened::Source(source, out)) = &mut self.open else { bail!("it is not open") };
+                let job = job.as_ref().map(|(root, spawned, pids)| ObservedJob::new(*root, *spawned, pids));
+                let tick = Tick { last, job, ..Tick::new(number, Instant::now(), elapsed, interval) };
                 out.clear();
-                source.collect(&Tick { number, at: Instant::now(), elapsed, interval, last, tracked }, out)?;
+                source.collect(&tick, out)?;
                 let mut text = Vec::new();
                 json::write_sections(out, &mut text)?;
                 return Ok(Reply::Ok(String::from_utf8(text)?));

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::source_runner::{Reader, Reading};
 use crate::background::Background;
+use crate::observer::ObservedJob;
 use crate::source::Tick;
 
 /// An answer is left out when it is older than this, or than three intervals.
@@ -15,11 +16,26 @@ const GRACE: Duration = Duration::from_millis(50);
 
 /// Each answer is in one sample: in that of the tick that asked, or, when it comes too late for it, in the next.
 pub(super) struct BlockingSource {
-    thread: Background<Tick, Answer>,
+    thread: Background<Question, Answer>,
     this_tick: ThisTick,
     pace: Pace,
     last_answer: Option<Instant>,
     silence: Silence,
+}
+
+/// A tick as the other thread gets it: with the processes of the job, but without what the sampler only lends.
+struct Question {
+    number: u64,
+    at: Instant,
+    interval: Duration,
+    last: bool,
+    job: Option<Job>,
+}
+
+struct Job {
+    root: i32,
+    spawned: bool,
+    members: Vec<i32>,
 }
 
 #[derive(Clone)]
@@ -55,10 +71,10 @@ impl BlockingSource {
     /// When the system gives no thread.
     pub(super) fn new(name: &str, mut reader: Reader, every: Duration) -> io::Result<Self> {
         let silence = Silence::new(reader.component(), STALE.max(every * 3));
-        let thread = Background::spawn(name, move |tick: Tick| Answer {
-            tick: tick.number,
-            asked: tick.at,
-            reading: reader.read(Tick { at: Instant::now(), ..tick }),
+        let thread = Background::spawn(name, move |question: Question| Answer {
+            tick: question.number,
+            asked: question.at,
+            reading: reader.read(question.tick(Instant::now())),
         })?;
         Ok(Self { thread, this_tick: ThisTick::Repeats, pace: Pace::InTime, last_answer: None, silence })
     }
@@ -80,7 +96,7 @@ impl BlockingSource {
             None => ThisTick::Repeats,
         };
         if asks {
-            self.thread.ask(tick.clone());
+            self.thread.ask(Question::of(tick));
         }
         asks
     }
@@ -101,6 +117,20 @@ impl BlockingSource {
         }
         let is_stale = |at| tick.at.saturating_duration_since(at) > self.silence.limit;
         self.last_answer.is_some_and(is_stale).then_some(Reading::Failed)
+    }
+}
+
+impl Question {
+    fn of(tick: &Tick) -> Self {
+        let Tick { number, at, interval, last, job, .. } = *tick;
+        let job = job.map(|job| Job { root: job.root, spawned: job.spawned, members: job.members.to_vec() });
+        Self { number, at, interval, last, job }
+    }
+
+    /// The tick when it is got to.
+    fn tick(&self, at: Instant) -> Tick<'_> {
+        let job = self.job.as_ref().map(|job| ObservedJob::new(job.root, job.spawned, &job.members));
+        Tick { last: self.last, job, ..Tick::new(self.number, at, Duration::ZERO, self.interval) }
     }
 }
 
@@ -218,14 +248,7 @@ mod tests {
 
         /// A tick whose question is answered at once when it is `quick`: the tick and the energy in its sample.
         fn tick(&mut self, quick: bool) -> anyhow::Result<Option<(u64, Option<u64>)>> {
-            let tick = Tick {
-                number: self.number,
-                at: Instant::now(),
-                elapsed: Duration::ZERO,
-                interval: Duration::from_secs(1),
-                last: false,
-                tracked: None,
-            };
+            let tick = Tick::new(self.number, Instant::now(), Duration::ZERO, Duration::from_secs(1));
             self.number += 1;
             self.source.ask(&tick, tick.at);
             if quick {
@@ -268,7 +291,7 @@ mod tests {
         let mut at = Instant::now() - Duration::from_secs(3700);
         let mut is_silent_after = |pause: Duration| {
             at += pause;
-            source.ask(&Tick { number: 0, at, elapsed: pause, interval, last: false, tracked: None }, true);
+            source.ask(&Tick::new(0, at, pause, interval), true);
             source.silence.is_said
         };
         assert!(!is_silent_after(Duration::ZERO), "it is asked now");

@@ -85,7 +85,7 @@ impl SourceRunner {
             Thread::Sampler(_) if !is_due => None,
             Thread::Sampler(reader) => {
                 self.last_due = Some(due);
-                Some(reader.read(tick.clone()))
+                Some(reader.read(*tick))
             }
         };
         let Some(reading) = reading else {
@@ -175,7 +175,7 @@ impl Reader {
         self.guard.component()
     }
 
-    pub(super) fn read(&mut self, mut tick: Tick) -> Reading {
+    pub(super) fn read(&mut self, mut tick: Tick<'_>) -> Reading {
         tick.elapsed = self.last_read.map_or(Duration::ZERO, |last| tick.at.saturating_duration_since(last));
         let Self { guard, config, host, source, absent, pool, last_read } = self;
         if *absent {
@@ -240,8 +240,8 @@ mod tests {
         SourceRunner::new("test", source, &Host::default(), interval)
     }
 
-    fn tick(number: u64, at: Instant, interval: Duration) -> Tick {
-        Tick { number, at, elapsed: Duration::ZERO, interval, last: false, tracked: None }
+    fn tick(number: u64, at: Instant, interval: Duration) -> Tick<'static> {
+        Tick::new(number, at, Duration::ZERO, interval)
     }
 
     /// The numbers of the ticks at which it is read, when each comes as late as `late` says.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use resource_tracker_core::JobCgroup;
+use crate::job::JobCgroup;
 
 /// The directories of one process's cgroup.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -135,15 +135,8 @@ fn set_counters(disk: &mut DiskMetrics, before: &Counters, now: &Counters, milli
 mod tests {
     use super::*;
 
-    fn tick(number: u64, elapsed: u64) -> Tick {
-        Tick {
-            number,
-            at: Instant::now(),
-            elapsed: Duration::from_secs(elapsed),
-            interval: Duration::from_secs(1),
-            last: false,
-            tracked: None,
-        }
+    fn tick(number: u64, elapsed: u64) -> Tick<'static> {
+        Tick::new(number, Instant::now(), Duration::from_secs(elapsed), Duration::from_secs(1))
     }
 
     #[test]

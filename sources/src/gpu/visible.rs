@@ -15,12 +15,12 @@ pub(super) struct Visible {
 impl Visible {
     /// Adds what the job was given to `detail`, under the names of the variables.
     pub(super) fn add(&mut self, names: &[&str], procfs: &Path, tick: &Tick, detail: &mut BTreeMap<String, String>) {
-        let Some(tracked) = &tick.tracked else { return };
+        let Some(job) = &tick.job else { return };
         // At the baseline a command may not have begun yet.
-        if tick.number > 0 && self.of != Some(tracked.pid) {
-            let environment = std::fs::read(procfs.join(tracked.pid.to_string()).join("environ"));
+        if tick.number > 0 && self.of != Some(job.root) {
+            let environment = std::fs::read(procfs.join(job.root.to_string()).join("environ"));
             self.variables = variables(&environment.unwrap_or_default(), names);
-            self.of = Some(tracked.pid);
+            self.of = Some(job.root);
         }
         detail.extend(self.variables.iter().cloned());
     }

@@ -93,11 +93,11 @@ impl Source for Nvidia {
             // One has appeared or is gone, and the others may have moved.
             self.devices = (0..count as u32).map(Device::new).collect();
         }
-        let tree = tick.tracked.as_ref().map(|tracked| tracked.pids());
+        let tree = tick.job.map(|job| job.members);
         let Gpus(list) = out.section();
         list.clear();
         for device in &mut self.devices {
-            let mut parts = device.read(self.library, count, tick, tree.as_deref(), &mut self.namespace);
+            let mut parts = device.read(self.library, count, tick, tree, &mut self.namespace);
             list.append(&mut parts);
         }
         self.pcie.read(self.library, list, tick.number);
