@@ -60,7 +60,9 @@ impl Attached {
         };
         let began = Instant::now();
         if has_lost_one || began >= self.next_look {
-            self.family.look(self.joins.try_iter());
+            // Before that looks, so that one who is not there any more has ended.
+            let joined: Vec<_> = self.joins.try_iter().collect();
+            self.family.look(joined);
             self.living = self.family.living().and_then(|pid| self.open(pid));
             self.next_look = began + LOOK.max(began.elapsed() * SHARE);
         }

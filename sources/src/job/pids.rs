@@ -10,6 +10,9 @@ use crate::scan::number;
 
 const BUFFER: usize = 32 * 1024;
 
+/// What the name of a process takes of it: `sizeof(struct linux_dirent64)` with a number.
+const ENTRY: usize = 24;
+
 /// The numeric directories of procfs, by way of one directory handle and one buffer.
 pub(crate) struct Pids {
     directory: File,
@@ -26,7 +29,8 @@ impl Pids {
         Ok(Self {
             directory: directory.into(),
             buffer: Vec::with_capacity(BUFFER),
-            listed: Vec::new(),
+            // So that it does not grow at a tick later on, as long as one reading is enough.
+            listed: Vec::with_capacity(BUFFER / ENTRY),
             is_listed: false,
         })
     }
