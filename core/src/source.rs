@@ -14,7 +14,7 @@ use crate::sample::Sections;
 /// One moment at which the sources are read, with what was observed before.
 #[derive(Debug, Clone, Copy)]
 pub struct Tick<'a> {
-    /// 0 for the baseline, whose sections are thrown away: it only primes the counters that deltas are taken from.
+    /// The number of the sample; 0 for the baseline, with which sources are primed.
     pub number: u64,
     /// When the reading begins, on the monotonic clock.
     pub at: Instant,
@@ -74,6 +74,18 @@ pub trait Source: Send {
     /// When nothing could be read. The source is asked again later, with growing pauses; its sections are missing
     /// meanwhile. One value that cannot be read is no error: it is null.
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()>;
+
+    /// Reads for the first time, when the run begins: what the deltas of the first sample are taken from. A source that
+    /// comes up later begins with [`collect`](Self::collect), and so does one that is read only once.
+    ///
+    /// What it adds to `out` is in no sample of its own; it is what a sample has until there is something newer, where
+    /// the source is read rarely or answers late.
+    ///
+    /// # Errors
+    /// As for [`collect`](Self::collect).
+    fn prime(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        self.collect(tick, out)
+    }
 }
 
 /// The configuration of a source, which knows how to build it. `#[typetag::deserialize(name = "…")]` on the

@@ -207,6 +207,8 @@ struct OpenSource {
     source: Box<dyn Source>,
     out: Sections,
     buffer: Vec<u8>,
+    /// Whether the baseline primes it; else it is the one reading.
+    is_primed: bool,
     /// It is there until `close` has returned.
     host: *const HostTable,
     /// It has panicked, and what it holds may be anything.
@@ -237,7 +239,9 @@ unsafe extern "C" fn open_source(
             let config: Box<dyn SourceConfig> = parse(entry.name, text(config)?)?;
             let machine = Host::new(text((*host).procfs)?, text((*host).sysfs)?);
             let Some(source) = config.build(&machine)? else { return Ok(RT_ABSENT) };
-            let open = OpenSource { source, out: Sections::default(), buffer: Vec::new(), host, panicked: None };
+            let is_primed = config.schedule().cadence != Cadence::Once;
+            let (out, buffer) = (Sections::default(), Vec::new());
+            let open = OpenSource { source, out, buffer, is_primed, host, panicked: None };
             *state = Box::into_raw(Box::new(open)).cast();
             Ok(RT_OK)
         })
@@ -264,7 +268,11 @@ unsafe extern "C" fn collect(state: *mut c_void, tick: *const TickTable, reply: 
             let tick = Tick { last, job, ..Tick::new(tick.number, Instant::now(), elapsed, interval) };
             open.out.clear();
             let (source, out) = (&mut open.source, &mut open.out);
-            match catch_unwind(AssertUnwindSafe(|| source.collect(&tick, out))) {
+            let read = || match tick.number {
+                0 if open.is_primed => source.prime(&tick, out),
+                _ => source.collect(&tick, out),
+            };
+            match catch_unwind(AssertUnwindSafe(read)) {
                 Ok(result) => result?,
                 Err(panic) => {
                     let message = format!("it panicked: {}", panic_message(&*panic));

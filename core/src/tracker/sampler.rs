@@ -11,7 +11,7 @@ use super::derive::Derivations;
 use super::observe::ObserverRunner;
 use super::running::Running;
 use super::sink_runner::{SinkRunners, lock};
-use super::source_runner::SourceRunner;
+use super::source_runner::{Purpose, SourceRunner};
 use crate::clock::Clock;
 use crate::job::Run;
 use crate::observer::Moment;
@@ -112,9 +112,9 @@ impl Sampler {
         let Self { observer, sources, steps, .. } = self;
         let tick = observer.observe(moment);
         steps.fetch_add(1, Ordering::Relaxed);
-        sources.iter_mut().for_each(|source| source.ask(&tick, at));
+        sources.iter_mut().for_each(|source| source.ask(&tick, at, Purpose::Prime));
         for source in sources {
-            source.read(&tick, at);
+            source.prime(&tick, at);
             steps.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -134,7 +134,7 @@ impl Sampler {
             sample.elapsed = elapsed;
             sample.parts.clear();
             sample.states.clear();
-            sources.iter_mut().for_each(|source| source.ask(&tick, due));
+            sources.iter_mut().for_each(|source| source.ask(&tick, due, Purpose::Sample));
             for source in sources {
                 sample.parts.extend(source.read(&tick, due));
                 sample.states.push(source.state());

@@ -77,14 +77,8 @@ impl Source for Process {
         // Last, so that it is never behind the processes in it.
         let group = self.group.get_or_insert_with(|| Group::open(job.cgroup())).read();
         let (members, gone) = (job.members(), job.gone());
-        // A command's first interval begins with its birth, not with the baseline.
-        let (used, accounting) = match tick.number {
-            0 if spawned => return Ok(()),
-            _ => {
-                let possible = self.cpus.map_or(u64::MAX, |cpus| tick.elapsed.as_nanos() as u64 * cpus);
-                self.account.advance(members, gone, job.reaped(), group, spawned, possible)
-            }
-        };
+        let possible = self.cpus.map_or(u64::MAX, |cpus| tick.elapsed.as_nanos() as u64 * cpus);
+        let (used, accounting) = self.account.advance(members, gone, job.reaped(), group, spawned, possible);
         fill_usage(metrics, &used, tick.elapsed.as_secs_f64(), self.cpus);
         fill_members(metrics, members);
         self.fill_found(metrics, job, accounting);
@@ -92,6 +86,14 @@ impl Source for Process {
         metrics.process_pss_mib = pss.map(|pss| pss.kib as f64 / 1024.0);
         metrics.process_pss_age_secs = pss.map(|pss| pss.age.as_secs_f64());
         Ok(())
+    }
+
+    fn prime(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        match &tick.job {
+            // Its first interval began with its birth.
+            Some(job) if job.spawned => JobDetails::of(job).map(drop),
+            _ => self.collect(tick, out),
+        }
     }
 }
 

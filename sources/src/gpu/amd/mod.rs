@@ -97,6 +97,16 @@ struct Amd {
 
 impl Source for Amd {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        self.prime(tick, out)?;
+        let Gpus(list) = out.section();
+        for gpu in list.iter_mut() {
+            self.visible.add(&VARIABLES, &self.host.procfs, tick, &mut gpu.detail);
+        }
+        Ok(())
+    }
+
+    /// All but what has no counters and can wait.
+    fn prime(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         let tree = tick.job.map(|job| job.members);
         let usage = tree.map(|tree| self.clients.read(tree, tick.at)).unwrap_or_default();
         let count = self.cards.len();
@@ -111,7 +121,6 @@ impl Source for Amd {
             let listed = computing.iter().flatten().map(|process| (process.pid, process.vram_bytes)).collect();
             let computing = self.namespace.those_in(tree, Some(listed), None, share);
             metrics.processes = computing.map(|computing| kfd::joined(drawing, computing));
-            self.visible.add(&VARIABLES, &self.host.procfs, tick, &mut metrics.detail);
             list.push(metrics);
         }
         Ok(())

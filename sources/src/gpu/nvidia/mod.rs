@@ -88,6 +88,17 @@ struct Nvidia {
 
 impl Source for Nvidia {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        self.prime(tick, out)?;
+        let Gpus(list) = out.section();
+        self.pcie.read(self.library, list);
+        for gpu in list.iter_mut() {
+            self.visible.add(&VARIABLES, &self.host.procfs, tick, &mut gpu.detail);
+        }
+        Ok(())
+    }
+
+    /// All but what has no counters and can wait.
+    fn prime(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         let count = self.library.nvml.device_count()? as usize;
         if count != self.devices.len() {
             // One has appeared or is gone, and the others may have moved.
@@ -99,10 +110,6 @@ impl Source for Nvidia {
         for device in &mut self.devices {
             let mut parts = device.read(self.library, count, tick, tree, &mut self.namespace);
             list.append(&mut parts);
-        }
-        self.pcie.read(self.library, list, tick.number);
-        for gpu in list.iter_mut() {
-            self.visible.add(&VARIABLES, &self.host.procfs, tick, &mut gpu.detail);
         }
         Ok(())
     }
