@@ -70,6 +70,7 @@ impl Source for Process {
         let metrics: &mut ProcessMetrics = out.section();
         *metrics = ProcessMetrics::default();
         let Some(job) = &tick.job else { return Ok(()) };
+        // It fails when the job was not observed, and never otherwise: so it misses nobody who is gone.
         let (spawned, job) = (job.spawned, JobDetails::of(job)?);
         if !job.was_seen() {
             return Ok(());
