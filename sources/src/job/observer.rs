@@ -169,7 +169,7 @@ mod tests {
         let seen = observer.seen();
         assert_eq!((seen.processes, seen.job.unwrap().members), (Some(&[1, 30, 31][..]), &[30, 31][..]));
         assert!(JobDetails::of(&seen.job.unwrap()).unwrap().was_seen());
-        std::fs::remove_dir_all(procfs.path().join("31")).unwrap();
+        std::fs::remove_file(procfs.path().join("31/stat")).unwrap();
         process(procfs.path(), 32, 30);
         observer.observe(&moment(1)).unwrap();
         assert_eq!(observer.seen().job.unwrap().members, [30, 32]);
