@@ -21,10 +21,7 @@ pub(crate) fn time(registry: Registry, arguments: &[String]) -> anyhow::Result<f
     let mut source = config.build(&Host::default())?.with_context(|| format!("{name} has nothing to read"))?;
     let mut out = Sections::default();
     let second = Duration::from_secs(1);
-    let mut read = |number| {
-        let tick = Tick { number, at: Instant::now(), elapsed: second, interval: second, last: false, tracked: None };
-        source.collect(&tick, &mut out)
-    };
+    let mut read = |number| source.collect(&Tick::new(number, Instant::now(), second, second), &mut out);
     (0..times / 10).try_for_each(&mut read)?;
     let start = clock();
     (0..times).try_for_each(&mut read)?;

@@ -3,10 +3,9 @@
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use resource_tracker_core::Members;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -20,10 +19,9 @@ const SHARE: u32 = 200;
 
 /// The root of the tree, and those who belong to it.
 pub(crate) struct Attached {
-    root: i32,
     family: Family,
-    /// Whom the sampler has seen, where that looks as often.
-    sampled: Option<Arc<Members>>,
+    /// Whom the sampler has found: the process id of each, and when it started.
+    joins: Receiver<(i32, u64)>,
     /// Whether procfs tells of this program's own pid namespace. Only those processes can be waited for.
     is_own_namespace: bool,
     /// One that lives: readable when it has ended.
@@ -33,12 +31,11 @@ pub(crate) struct Attached {
 
 impl Attached {
     /// Says so when there is no such process. It may still come.
-    pub(crate) fn new(root: i32, procfs: &Path, members: Arc<Members>, interval: Duration) -> Self {
+    pub(crate) fn new(root: i32, procfs: &Path, joins: Receiver<(i32, u64)>) -> Self {
         let own = PathBuf::from(std::process::id().to_string());
         let mut attached = Self {
-            root,
             family: Family::new(procfs, root),
-            sampled: Some(members).filter(|_| interval <= LOOK),
+            joins,
             is_own_namespace: fs::read_link(procfs.join("self")).is_ok_and(|target| target == own),
             living: None,
             next_look: Instant::now() + LOOK,
@@ -63,7 +60,9 @@ impl Attached {
         };
         let began = Instant::now();
         if has_lost_one || began >= self.next_look {
-            self.family.look(self.sampled.iter().flat_map(|members| members.get(self.root)));
+            // Before that looks, so that one who is not there any more has ended.
+            let joined: Vec<_> = self.joins.try_iter().collect();
+            self.family.look(joined);
             self.living = self.family.living().and_then(|pid| self.open(pid));
             self.next_look = began + LOOK.max(began.elapsed() * SHARE);
         }

@@ -74,7 +74,7 @@ impl Family {
     }
 
     /// Looks at every process. Those whom somebody else has seen to belong to it do.
-    pub(crate) fn look(&mut self, others: impl IntoIterator<Item = i32>) {
+    pub(crate) fn look(&mut self, others: impl IntoIterator<Item = (i32, u64)>) {
         let all = all(&self.procfs);
         self.members.retain(|pid, start| all.get(pid).is_some_and(|stat| stat.start == *start));
         match (self.seen, all.get(&self.root)) {
@@ -83,8 +83,8 @@ impl Family {
             _ => (),
         }
         let Some(root) = self.seen else { return };
-        let others = others.into_iter().filter_map(|pid| Some((pid, all.get(&pid)?.start)));
-        self.members.extend(others.filter(|(_, start)| *start >= root.start));
+        let lives = |(pid, start): &(i32, u64)| all.get(pid).is_some_and(|stat| stat.start == *start);
+        self.members.extend(others.into_iter().filter(|other| other.1 >= root.start && lives(other)));
         let orphans = all.iter().filter(|(pid, stat)| self.is_orphan(&root, **pid, stat));
         let orphans: Vec<_> = orphans.map(|(pid, stat)| (*pid, stat.start)).collect();
         self.members.extend(orphans);

@@ -1,6 +1,7 @@
 //! What a run is going to do, as `config check` looks at it and as the run itself does.
 
 use anyhow::Context;
+use resource_tracker_core::config::ByName;
 use resource_tracker_core::{Settings, SinkConfig, SourceConfig};
 
 use crate::tables::{JobTable, TrackerTable};
@@ -9,8 +10,8 @@ use crate::tables::{JobTable, TrackerTable};
 pub(crate) struct Plan {
     pub(crate) tracker: TrackerTable,
     pub(crate) job: JobTable,
-    pub(crate) sources: Vec<(String, Box<dyn SourceConfig>)>,
-    pub(crate) sinks: Vec<(String, Box<dyn SinkConfig>)>,
+    pub(crate) sources: ByName<Box<dyn SourceConfig>>,
+    pub(crate) sinks: ByName<Box<dyn SinkConfig>>,
 }
 
 impl Plan {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use resource_tracker_core::{Host, Run, Tracker};
+use resource_tracker_core::{Host, Run, SinkContext, Tracker};
 use resource_tracker_sources::RunSource;
 
 use crate::cli::Cli;
@@ -36,11 +36,10 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
         interval: table.interval_secs.0,
         ..Run::default()
     };
-    let options =
-        wrapper::Options { subreaper: !table.no_subreaper, cgroup: (!table.no_cgroup).then(|| table.procfs.clone()) };
-    let procfs = table.procfs.clone();
+    let host = Host::new(table.procfs, table.sysfs);
+    let options = wrapper::Options { subreaper: !table.no_subreaper, cgroup: !table.no_cgroup, host: host.clone() };
     let labels = RunSource::of(&run.job);
-    let mut tracker = Tracker::new(run).host(Host::new(table.procfs, table.sysfs));
+    let mut tracker = Tracker::new(run).host(host.clone());
     if let Some(labels) = labels {
         tracker = tracker.own_source("run", labels, RunSource::SCHEDULE);
     }
@@ -52,7 +51,8 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
     }
     for (name, config) in sinks {
         let context = || format!("sinks.{name}");
-        tracker = tracker.sink_from(name.clone(), &*config).with_context(context)?;
+        let sink = SinkContext { wraps_command: wraps };
+        tracker = tracker.sink_from(name.clone(), &*config, &sink).with_context(context)?;
     }
-    if wraps { Ok(wrapper::run(tracker, &cli.command, inherited, &options)) } else { standalone::run(tracker, &procfs) }
+    if wraps { Ok(wrapper::run(tracker, &cli.command, inherited, &options)) } else { standalone::run(tracker, host) }
 }

@@ -1,11 +1,11 @@
 //! A run without a command: it goes on until it is told to stop, until nobody reads, or until the process that it looks
 //! at has ended.
 
-use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Mutex, mpsc};
 
 use nix::sys::signal::{SigSet, Signal};
-use resource_tracker_core::{Outcome, Tracker};
+use resource_tracker_core::{Host, Outcome, Tracker};
+use resource_tracker_sources::{JobObserver, TrackedJob};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::attached::Attached;
@@ -13,12 +13,16 @@ use crate::ending::{Ending, take_last_sample};
 use crate::inherited::Inherited;
 use crate::signals::Signals;
 
-pub(crate) fn run(tracker: Tracker, procfs: &Path) -> anyhow::Result<Ending> {
+pub(crate) fn run(mut tracker: Tracker, host: Host) -> anyhow::Result<Ending> {
     // A signal that was ignored from the start (`nohup`) stays so.
     let stops = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
     let signals = Signals::block(&stops.into_iter().filter(|signal| !Inherited::ignores(*signal)).collect::<SigSet>())?;
-    let interval = tracker.run().interval;
-    let mut attached = tracker.run().pid.map(|pid| Attached::new(pid, procfs, tracker.members(), interval));
+    let mut attached = None;
+    if let Some(pid) = tracker.run().pid {
+        let (tell, joins) = mpsc::channel();
+        attached = Some(Attached::new(pid, &host.procfs, joins));
+        tracker = tracker.observer(JobObserver::new(TrackedJob::attached(pid), host).tell_joins(tell));
+    }
     let (closed, closer) = std::io::pipe()?;
     let closer = Mutex::new(Some(closer));
     let running = tracker.when_all_sinks_closed(move || drop(closer.lock().map(|mut closer| closer.take()))).start()?;

@@ -17,6 +17,7 @@ pub mod fuzzing;
 mod guard;
 pub mod job;
 mod json;
+pub mod observer;
 mod patience;
 pub mod plugin;
 mod pool;
@@ -25,7 +26,6 @@ pub mod sample;
 mod schema;
 pub mod sink;
 pub mod source;
-mod tracked;
 pub mod tracker;
 pub mod trust;
 pub mod unit;
@@ -34,11 +34,11 @@ pub use config::{ConfigError, Settings};
 pub use derivation::{Derivation, DerivationEntry};
 pub use guard::is_guarded;
 pub use job::{Job, Outcome, Run};
+pub use observer::{Moment, Observation, ObservedJob, Observer};
 pub use sample::{Sample, Section, SectionEntry, Sections, SourceState};
 pub use schema::sample_schema;
 pub use sink::{Sink, SinkConfig, SinkContext, SinkEntry};
 pub use source::{Cadence, Host, Schedule, Source, SourceConfig, SourceEntry, Tick};
-pub use tracked::{JobCgroup, Ledger, Members, Reaped, Tracked, Usage};
 pub use tracker::{Running, Tracker};
 
 /// What the registration macros expand to; not meant for people.

@@ -1,22 +1,20 @@
 //! Where readings come from.
 
-use std::any::Any;
 use std::fmt::Debug;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::observer::{Moment, Observation, ObservedJob};
 use crate::sample::Sections;
-use crate::tracked::Tracked;
 
-/// One moment at which the sources are read.
-#[derive(Debug, Clone)]
-pub struct Tick {
-    /// 0 for the baseline, whose sections are thrown away: it only primes the counters that deltas are taken from.
+/// One moment at which the sources are read, with what was observed before.
+#[derive(Debug, Clone, Copy)]
+pub struct Tick<'a> {
+    /// The number of the sample; 0 for the baseline, with which sources are primed.
     pub number: u64,
     /// When the reading begins, on the monotonic clock.
     pub at: Instant,
@@ -26,39 +24,39 @@ pub struct Tick {
     pub interval: Duration,
     /// Whether the run ends with it. No further one follows.
     pub last: bool,
+    /// The ids of all processes of the machine, in ascending order, when they were listed at this tick. A source with a
+    /// thread of its own never has them.
+    pub processes: Option<&'a [i32]>,
     /// The process tree that is tracked, if one is.
-    pub tracked: Option<Tracked>,
+    pub job: Option<ObservedJob<'a>>,
+}
+
+impl<'a> Tick<'a> {
+    /// A tick without a job: what a test of a source needs.
+    pub fn new(number: u64, at: Instant, elapsed: Duration, interval: Duration) -> Self {
+        Self { number, at, elapsed, interval, last: false, processes: None, job: None }
+    }
+
+    /// What was seen at a moment.
+    pub fn of(moment: &Moment, seen: Observation<'a>) -> Self {
+        let Moment { number, at, elapsed, interval, last } = *moment;
+        Self { number, at, elapsed, interval, last, processes: seen.processes, job: seen.job }
+    }
 }
 
 /// The machine that is read.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Host {
     /// Where procfs is mounted; `/proc` unless a container looks at its host.
     pub procfs: PathBuf,
     /// Where sysfs is mounted; `/sys` likewise.
     pub sysfs: PathBuf,
-    shared: Arc<Mutex<Vec<Arc<dyn Any + Send + Sync>>>>,
 }
 
 impl Host {
     /// A machine with these two file systems.
     pub fn new(procfs: impl Into<PathBuf>, sysfs: impl Into<PathBuf>) -> Self {
-        Self { procfs: procfs.into(), sysfs: sysfs.into(), shared: Arc::default() }
-    }
-
-    /// A reader that several sources of a run use together, so that what it reads is read once. The first who asks for
-    /// the type makes it.
-    ///
-    /// # Errors
-    /// Those of `make`.
-    pub fn shared<T: Any + Send + Sync>(&self, make: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<Arc<T>> {
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = shared.iter().find_map(|item| Arc::clone(item).downcast().ok()) {
-            return Ok(found);
-        }
-        let made = Arc::new(make()?);
-        shared.push(Arc::clone(&made) as _);
-        Ok(made)
+        Self { procfs: procfs.into(), sysfs: sysfs.into() }
     }
 }
 
@@ -76,6 +74,18 @@ pub trait Source: Send {
     /// When nothing could be read. The source is asked again later, with growing pauses; its sections are missing
     /// meanwhile. One value that cannot be read is no error: it is null.
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()>;
+
+    /// Reads for the first time, when the run begins: what the deltas of the first sample are taken from. A source that
+    /// comes up later begins with [`collect`](Self::collect), and so does one that is read only once.
+    ///
+    /// What it adds to `out` is in no sample of its own; it is what a sample has until there is something newer, where
+    /// the source is read rarely or answers late.
+    ///
+    /// # Errors
+    /// As for [`collect`](Self::collect).
+    fn prime(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        self.collect(tick, out)
+    }
 }
 
 /// The configuration of a source, which knows how to build it. `#[typetag::deserialize(name = "…")]` on the

@@ -1,6 +1,5 @@
 //! CPU time of the machine: `/proc/stat`, `/proc/loadavg` and the number of processes.
 
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
@@ -8,7 +7,7 @@ use resource_tracker_metrics::CpuMetrics;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::pids::{Pids, Tasks, lock};
+use crate::process_count::{ProcessCount, Tasks};
 use crate::procfile::{FASTEST, ProcFile, percent, rate};
 use crate::scan::{decimal, lines, number, numbers, words};
 
@@ -22,7 +21,7 @@ impl SourceConfig for CpuConfig {
         Ok(Some(Box::new(Cpu {
             stat: ProcFile::open(host.procfs.join("stat"))?,
             loadavg: ProcFile::open_if_present(host.procfs.join("loadavg")).map(Loadavg::new),
-            processes: Pids::shared(host)?,
+            processes: ProcessCount::open(&host.procfs)?,
             before: None,
             now: Stat::default(),
             hertz: rustix::param::clock_ticks_per_second() as f64,
@@ -37,7 +36,7 @@ register_source!(
 struct Cpu {
     stat: ProcFile,
     loadavg: Option<Loadavg>,
-    processes: Arc<Mutex<Pids>>,
+    processes: ProcessCount,
     before: Option<Stat>,
     now: Stat,
     /// Ticks a second of the kernel's CPU times.
@@ -53,7 +52,10 @@ impl Source for Cpu {
         let (load, existing) = loadavg.unwrap_or_default();
         let tasks = existing.map(|existing| Tasks { created: self.now.forks, existing });
         // All that can fail comes before the counters are taken over.
-        let process_count = lock(&self.processes).count(tick.at, tasks)?;
+        let process_count = match tick.processes {
+            Some(listed) => listed.len() as u32,
+            None => self.processes.read(tick.at, tasks)?,
+        };
 
         let secs = tick.elapsed.as_secs_f64();
         let cpu = out.section::<CpuMetrics>();
@@ -230,15 +232,8 @@ mod tests {
         Host::new(directory, directory)
     }
 
-    fn tick(number: u64, elapsed: u64) -> Tick {
-        Tick {
-            number,
-            at: Instant::now(),
-            elapsed: Duration::from_secs(elapsed),
-            interval: Duration::from_secs(1),
-            last: false,
-            tracked: None,
-        }
+    fn tick(number: u64, elapsed: u64) -> Tick<'static> {
+        Tick::new(number, Instant::now(), Duration::from_secs(elapsed), Duration::from_secs(1))
     }
 
     #[test]

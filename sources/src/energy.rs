@@ -103,14 +103,8 @@ mod tests {
     fn read(source: &mut dyn Source, number: u64) -> Vec<EnergyMetrics> {
         static START: LazyLock<Instant> = LazyLock::new(Instant::now);
         let mut out = Sections::default();
-        let tick = Tick {
-            number,
-            at: *START + Duration::from_secs(2 * number),
-            elapsed: Duration::from_secs(2),
-            interval: Duration::from_secs(1),
-            last: false,
-            tracked: None,
-        };
+        let (elapsed, interval) = (Duration::from_secs(2), Duration::from_secs(1));
+        let tick = Tick::new(number, *START + elapsed * number as u32, elapsed, interval);
         source.collect(&tick, &mut out).unwrap();
         out.get::<Energy>().unwrap().0.clone()
     }

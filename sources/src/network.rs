@@ -59,8 +59,19 @@ struct Interface {
 
 impl Source for Network {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        self.read(tick, out, FIRST_ANSWER)
+    }
+
+    /// Nobody waits for the links, which are asked for with it.
+    fn prime(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        self.read(tick, out, Duration::ZERO)
+    }
+}
+
+impl Network {
+    /// Waits so long for what is first known of the links.
+    fn read(&mut self, tick: &Tick, out: &mut Sections, wait: Duration) -> anyhow::Result<()> {
         let secs = tick.elapsed.as_secs_f64();
-        let wait = if tick.number == 0 { Duration::ZERO } else { FIRST_ANSWER };
         let links = self.links.as_ref().and_then(|links| links.first_answer(wait));
         let list = &mut out.section::<Networks>().0;
         let (mut count, mut is_new) = (0, false);
@@ -93,9 +104,7 @@ impl Source for Network {
         self.refresh(tick.at, is_new);
         Ok(())
     }
-}
 
-impl Network {
     fn refresh(&mut self, now: Instant, is_new: bool) {
         let due = self.asked.is_none_or(|asked| now.saturating_duration_since(asked) >= REFRESH);
         if let Some(links) = &self.links
@@ -200,15 +209,8 @@ mod tests {
 br-1:2:      10       1    0    0    0     0          0         0       20       2    0    0    0     0       0          0
 ";
 
-    fn tick(elapsed: u64) -> Tick {
-        Tick {
-            number: 1,
-            at: Instant::now(),
-            elapsed: Duration::from_secs(elapsed),
-            interval: Duration::from_secs(1),
-            last: false,
-            tracked: None,
-        }
+    fn tick(elapsed: u64) -> Tick<'static> {
+        Tick::new(1, Instant::now(), Duration::from_secs(elapsed), Duration::from_secs(1))
     }
 
     #[test]

@@ -34,8 +34,8 @@ struct Perf {
 
 impl Source for Perf {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        let Some(tracked) = &tick.tracked else { return Ok(()) };
-        let counters = self.counters.get_or_insert_with(|| Counters::open(&self.procfs, tracked.pid));
+        let Some(job) = &tick.job else { return Ok(()) };
+        let counters = self.counters.get_or_insert_with(|| Counters::open(&self.procfs, job.root));
         *out.section() = counters.read();
         Ok(())
     }
@@ -189,7 +189,7 @@ mod tests {
     use std::process::Command;
     use std::time::{Duration, Instant};
 
-    use resource_tracker_core::{Reaped, Tracked};
+    use resource_tracker_core::ObservedJob;
 
     use super::*;
 
@@ -198,26 +198,13 @@ mod tests {
         // It waits for a line, so that the counters are there before it begins.
         let script = "read line; i=0; while [ $i -lt 50 ]; do /bin/true; i=$((i+1)); done; read line";
         let mut shell = Command::new("sh").args(["-c", script]).stdin(std::process::Stdio::piped()).spawn().unwrap();
-        let tracked = Tracked {
-            pid: shell.id() as i32,
-            spawned: false,
-            adopts_orphans: false,
-            fork_mark: None,
-            reaped: Reaped::default(),
-            cgroup: None,
-            members: Default::default(),
-        };
+        let members = [shell.id() as i32];
+        let job = ObservedJob::new(members[0], false, &members);
         let mut perf = Perf { procfs: "/proc".into(), counters: None };
         let mut read = |number| {
             let mut out = Sections::default();
-            let tick = Tick {
-                number,
-                at: Instant::now(),
-                elapsed: Duration::from_secs(1),
-                interval: Duration::from_secs(1),
-                last: false,
-                tracked: Some(tracked.clone()),
-            };
+            let second = Duration::from_secs(1);
+            let tick = Tick { job: Some(job), ..Tick::new(number, Instant::now(), second, second) };
             perf.collect(&tick, &mut out).unwrap();
             out.get::<PerfMetrics>().unwrap().clone()
         };

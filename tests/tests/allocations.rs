@@ -6,9 +6,10 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use resource_tracker_core::{Host, Reaped, Sections, SourceConfig, Tick, Tracked};
+use resource_tracker_core::{Host, Moment, Observer, Sections, SourceConfig, Tick};
 use resource_tracker_sources::{
-    CgroupConfig, CpuConfig, DiskConfig, MemoryConfig, NetworkConfig, PressureConfig, ProcessConfig,
+    CgroupConfig, CpuConfig, DiskConfig, JobObserver, MemoryConfig, NetworkConfig, PressureConfig, ProcessConfig,
+    TrackedJob,
 };
 
 /// The system's allocator, which counts what this thread asks it for.
@@ -39,15 +40,6 @@ static ALLOCATOR: Counting = Counting;
 fn a_warm_tick_allocates_nothing() {
     // A shell that keeps running, with a child, so that all of it is read.
     let mut job = Command::new("sh").args(["-c", "while :; do :; done & sleep 100"]).process_group(0).spawn().unwrap();
-    let tracked = Tracked {
-        pid: job.id() as i32,
-        spawned: false,
-        adopts_orphans: false,
-        fork_mark: None,
-        reaped: Reaped::default(),
-        cgroup: None,
-        members: Default::default(),
-    };
     let process = ProcessConfig { pss_budget_pct: 0.0 };
     let configs: [(&str, Box<dyn SourceConfig>); 7] = [
         ("cpu", Box::new(CpuConfig::default())),
@@ -59,19 +51,21 @@ fn a_warm_tick_allocates_nothing() {
         ("pressure", Box::new(PressureConfig::default())),
     ];
     let host = Host::default();
+    let mut observer = JobObserver::new(TrackedJob::attached(job.id() as i32), host.clone());
+    let mut observed = 0;
     let mut sources: Vec<_> = configs
         .into_iter()
         .filter_map(|(name, config)| Some((name, config.build(&host).unwrap()?, Sections::default(), 0)))
         .collect();
     for number in 0..100 {
-        let tick = Tick {
-            number,
-            at: Instant::now(),
-            elapsed: Duration::from_millis(10),
-            interval: Duration::from_secs(1),
-            last: false,
-            tracked: Some(tracked.clone()),
-        };
+        let (elapsed, interval) = (Duration::from_millis(10), Duration::from_secs(1));
+        let moment = Moment { number, at: Instant::now(), elapsed, interval, last: false };
+        let before = COUNT.get();
+        observer.observe(&moment).unwrap();
+        let tick = Tick::of(&moment, observer.seen());
+        if number >= 50 {
+            observed += COUNT.get() - before;
+        }
         for (_, source, sections, count) in &mut sources {
             let before = COUNT.get();
             source.collect(&tick, sections).unwrap();
@@ -81,8 +75,9 @@ fn a_warm_tick_allocates_nothing() {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    let counts: Vec<_> = sources.iter().map(|(name, _, _, count)| (*name, *count)).collect();
-    nix::sys::signal::killpg(nix::unistd::Pid::from_raw(tracked.pid), nix::sys::signal::Signal::SIGKILL).unwrap();
+    let mut counts: Vec<_> = sources.iter().map(|(name, _, _, count)| (*name, *count)).collect();
+    counts.push(("the observer", observed));
+    nix::sys::signal::killpg(nix::unistd::Pid::from_raw(job.id() as i32), nix::sys::signal::Signal::SIGKILL).unwrap();
     job.wait().unwrap();
     // A process of the machine that comes up meanwhile can make a list grow once.
     assert!(counts.iter().all(|(_, count)| *count <= 2), "{counts:?}");

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use resource_tracker_core::{Outcome, Run, Sample, Sink, Tracker};
+use resource_tracker_core::{Host, Outcome, Run, Sample, Sink, Tracker};
 use resource_tracker_metrics::ProcessMetrics;
-use resource_tracker_sources::ProcessConfig;
+use resource_tracker_sources::{JobObserver, ProcessConfig, TrackedJob};
 use resource_tracker_tests::{command, number, shared_library, text, tracker, wait_until};
 use serde_json::{Value as Json, json};
 
@@ -313,7 +313,8 @@ fn trackers_in_one_program_do_not_count_each_other_s_children() {
             interval: Duration::from_millis(50),
             ..Run::default()
         };
-        let tracker = Tracker::new(run).source("process", Box::new(ProcessConfig::default()));
+        let job = JobObserver::new(TrackedJob::spawned(child.id() as i32), Host::default());
+        let tracker = Tracker::new(run).observer(job).source("process", Box::new(ProcessConfig::default()));
         (child, tracker.sink("kept", Keeps(Arc::clone(&kept))).start().unwrap(), kept)
     };
     let (mut idle, of_idle, idle_kept) = start(&mut Command::new("cat"));

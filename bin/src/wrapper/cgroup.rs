@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use resource_tracker_core::JobCgroup;
 use resource_tracker_sources::cgroup::{Directory, Hierarchy};
+use resource_tracker_sources::job::JobCgroup;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
 const PREFIX: &str = "resource-tracker.";

@@ -13,10 +13,10 @@ mod wait;
 mod witness;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use nix::sys::signal::SigSet;
-use resource_tracker_core::{Outcome, Tracker};
+use resource_tracker_core::{Host, Outcome, Tracker};
+use resource_tracker_sources::{JobObserver, TrackedJob};
 
 use crate::ending::{Ending, take_last_sample};
 use crate::inherited::Inherited;
@@ -31,8 +31,10 @@ use witness::Witness;
 pub(crate) struct Options {
     /// Adopt orphans.
     pub(crate) subreaper: bool,
-    /// Make a cgroup for the command, found by way of this procfs.
-    pub(crate) cgroup: Option<PathBuf>,
+    /// Make a cgroup for the command.
+    pub(crate) cgroup: bool,
+    /// The machine that is looked at.
+    pub(crate) host: Host,
 }
 
 /// Runs the command to its end, and says how it ended.
@@ -55,10 +57,7 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
             }
         }
     }
-    if adopts {
-        tracker.set_adopts_orphans(inherited.fork_mark());
-    }
-    let mut cgroup = options.cgroup.as_deref().map(OwnCgroup::make).unwrap_or_default();
+    let mut cgroup = if options.cgroup { OwnCgroup::make(&options.host.procfs) } else { OwnCgroup::default() };
     let mut children = Children::before_the_command(inherited.fork_mark());
     let mut witness = Witness::start(inherited.command_line());
     let child = loop {
@@ -80,10 +79,11 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
         true => Guardian::start(inherited.command_line(), child),
         false => Guardian::none(inherited.command_line(), child),
     };
-    tracker.run_mut().pid = Some(child.as_raw_nonzero().get());
-    tracker.set_cgroup(cgroup.job());
-    let ledger = tracker.ledger();
-    let running = tracker.start();
+    let mut job = TrackedJob::spawned(child.as_raw_nonzero().get());
+    (job.adopts_orphans, job.fork_mark, job.cgroup) = (adopts, inherited.fork_mark(), cgroup.job());
+    let ledger = job.ledger.clone();
+    tracker.run_mut().pid = Some(job.pid);
+    let running = tracker.observer(JobObserver::new(job, options.host.clone())).start();
     if let Err(error) = &running {
         log::warn!("no thread to sample with ({error}); the command runs unrecorded");
     }

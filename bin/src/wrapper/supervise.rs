@@ -2,7 +2,7 @@
 //! used.
 
 use nix::libc;
-use resource_tracker_core::Ledger;
+use resource_tracker_sources::job::Ledger;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, getpgid, getpid, getppid};
 

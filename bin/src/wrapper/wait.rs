@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use nix::libc;
-use resource_tracker_core::Usage;
+use resource_tracker_sources::job::Usage;
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
 use crate::ending::Ending;

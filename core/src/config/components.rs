@@ -59,6 +59,9 @@ impl Component {
     }
 }
 
+/// What is configured under names, in the order in which it is used.
+pub type ByName<T> = Vec<(String, T)>;
+
 /// A configuration of either kind.
 pub(super) trait Configuration: DeserializeOwned {
     /// `None` when the component is none of a plugin.
@@ -142,7 +145,7 @@ impl Settings {
     ///
     /// # Errors
     /// Names the key, the value, its origin and what is allowed.
-    pub fn sources(&self) -> Result<Vec<(String, Box<dyn SourceConfig>)>, ConfigError> {
+    pub fn sources(&self) -> Result<ByName<Box<dyn SourceConfig>>, ConfigError> {
         self.configurations(Kind::Source)
     }
 
@@ -150,7 +153,7 @@ impl Settings {
     ///
     /// # Errors
     /// Names the key, the value, its origin and what is allowed.
-    pub fn sinks(&self) -> Result<Vec<(String, Box<dyn SinkConfig>)>, ConfigError> {
+    pub fn sinks(&self) -> Result<ByName<Box<dyn SinkConfig>>, ConfigError> {
         self.configurations(Kind::Sink)
     }
 

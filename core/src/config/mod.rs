@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
 pub use check::KnownTable;
-pub use components::{Component, State};
+pub use components::{ByName, Component, State};
 pub use error::{ConfigError, is_secret};
 pub use file::ConfigFile;
 pub use found_file::NEEDS_NAMED_FILE;

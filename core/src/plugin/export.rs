@@ -20,11 +20,11 @@ use super::prefix::known_part;
 use super::run::name_forever;
 use crate::guard::{self, is_guarded, panic_message};
 use crate::job::{Outcome, Run};
+use crate::observer::ObservedJob;
 use crate::registry::{inline_generator, linked_sections};
 use crate::sample::{Sample, Sections};
 use crate::sink::{Sink, SinkConfig, SinkContext, SinkEntry};
 use crate::source::{Cadence, Host, Source, SourceConfig, SourceEntry, Tick};
-use crate::tracked::{Members, Reaped, Tracked};
 
 /// Name and version of a plugin; for [`export_plugin!`](crate::export_plugin).
 pub struct PluginInfo {
@@ -207,7 +207,8 @@ struct OpenSource {
     source: Box<dyn Source>,
     out: Sections,
     buffer: Vec<u8>,
-    members: Arc<Members>,
+    /// Whether the baseline primes it; else it is the one reading.
+    is_primed: bool,
     /// It is there until `close` has returned.
     host: *const HostTable,
     /// It has panicked, and what it holds may be anything.
@@ -238,8 +239,9 @@ unsafe extern "C" fn open_source(
             let config: Box<dyn SourceConfig> = parse(entry.name, text(config)?)?;
             let machine = Host::new(text((*host).procfs)?, text((*host).sysfs)?);
             let Some(source) = config.build(&machine)? else { return Ok(RT_ABSENT) };
-            let (out, members) = (Sections::default(), Arc::default());
-            let open = OpenSource { source, out, buffer: Vec::new(), members, host, panicked: None };
+            let is_primed = config.schedule().cadence != Cadence::Once;
+            let (out, buffer) = (Sections::default(), Vec::new());
+            let open = OpenSource { source, out, buffer, is_primed, host, panicked: None };
             *state = Box::into_raw(Box::new(open)).cast();
             Ok(RT_OK)
         })
@@ -259,30 +261,18 @@ unsafe extern "C" fn collect(state: *mut c_void, tick: *const TickTable, reply: 
                 0 => &[],
                 count => std::slice::from_raw_parts(tick.pids, count),
             };
-            let tracked = (tick.root_pid != 0).then(|| {
-                open.members.set(pids.iter().copied());
-                let (spawned, members) = (tick.flags & RT_TICK_SPAWNED != 0, Arc::clone(&open.members));
-                Tracked {
-                    pid: tick.root_pid,
-                    spawned,
-                    adopts_orphans: false,
-                    fork_mark: None,
-                    reaped: Reaped::default(),
-                    cgroup: None,
-                    members,
-                }
-            });
-            let tick = Tick {
-                number: tick.number,
-                at: Instant::now(),
-                elapsed: Duration::from_nanos(tick.elapsed_ns),
-                interval: Duration::from_nanos(tick.interval_ns),
-                last: tick.flags & RT_TICK_LAST != 0,
-                tracked,
-            };
+            let is_spawned = tick.flags & RT_TICK_SPAWNED != 0;
+            let job = (tick.root_pid != 0).then(|| ObservedJob::new(tick.root_pid, is_spawned, pids));
+            let (elapsed, interval) = (Duration::from_nanos(tick.elapsed_ns), Duration::from_nanos(tick.interval_ns));
+            let last = tick.flags & RT_TICK_LAST != 0;
+            let tick = Tick { last, job, ..Tick::new(tick.number, Instant::now(), elapsed, interval) };
             open.out.clear();
             let (source, out) = (&mut open.source, &mut open.out);
-            match catch_unwind(AssertUnwindSafe(|| source.collect(&tick, out))) {
+            let read = || match tick.number {
+                0 if open.is_primed => source.prime(&tick, out),
+                _ => source.collect(&tick, out),
+            };
+            match catch_unwind(AssertUnwindSafe(read)) {
                 Ok(result) => result?,
                 Err(panic) => {
                     let message = format!("it panicked: {}", panic_message(&*panic));

@@ -119,7 +119,7 @@ impl RemoteSource {
             elapsed: if self.was_read { tick.elapsed } else { Duration::ZERO },
             interval: tick.interval,
             last: tick.last,
-            tracked: tick.tracked.as_ref().map(|tracked| (tracked.pid, tracked.spawned, tracked.pids())),
+            job: tick.job.map(|job| (job.root, job.spawned, job.members.to_vec())),
         })?;
         self.was_read = true;
         sections::read(text.unwrap_or_default().as_bytes(), self.source.sections, out)

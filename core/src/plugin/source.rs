@@ -31,7 +31,6 @@ pub(super) struct LocalSource {
     table: &'static SourceTable,
     state: *mut c_void,
     answer: Answer,
-    pids: Vec<i32>,
     // The plugin may use it until it is closed.
     _host: HostContext,
 }
@@ -59,24 +58,23 @@ impl LocalSource {
             return Ok(None);
         }
         ensure!(!state.is_null(), "it opened without a state");
-        Ok(Some(Self { source, table, state, answer, pids: Vec::new(), _host: host }))
+        Ok(Some(Self { source, table, state, answer, _host: host }))
     }
 }
 
 impl Source for LocalSource {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        let tracked = tick.tracked.as_ref();
-        self.pids = tracked.map(|tracked| tracked.pids()).unwrap_or_default();
-        let spawned = if tracked.is_some_and(|tracked| tracked.spawned) { RT_TICK_SPAWNED } else { 0 };
+        let pids = tick.job.map_or(&[][..], |job| job.members);
+        let spawned = if tick.job.is_some_and(|job| job.spawned) { RT_TICK_SPAWNED } else { 0 };
         let table = TickTable {
             size: size_of::<TickTable>(),
             number: tick.number,
             timestamp_ns: nanos(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()),
             elapsed_ns: nanos(tick.elapsed),
             flags: spawned | if tick.last { RT_TICK_LAST } else { 0 },
-            root_pid: tracked.map_or(0, |tracked| tracked.pid),
-            pids: self.pids.as_ptr(),
-            pid_count: self.pids.len(),
+            root_pid: tick.job.map_or(0, |job| job.root),
+            pids: pids.as_ptr(),
+            pid_count: pids.len(),
             interval_ns: nanos(tick.interval),
         };
         let (collect, state) = (self.table.collect.context("it has no collect")?, self.state);

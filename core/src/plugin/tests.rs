@@ -10,11 +10,10 @@ use serde_json::{Map, json};
 
 use super::export::resource_tracker_plugin;
 use super::load::{Plugin, inspect, keep};
-use crate::tracked::{Members, Reaped, Tracked};
 use crate::unit::Gauge;
 use crate::{
-    Host, Outcome, Run, Sample, Section, Sections, Sink, SinkConfig, SinkContext, SinkEntry, Source, SourceConfig,
-    SourceEntry, Tick, register_sink, register_source,
+    Host, ObservedJob, Outcome, Run, Sample, Section, Sections, Sink, SinkConfig, SinkContext, SinkEntry, Source,
+    SourceConfig, SourceEntry, Tick, register_sink, register_source,
 };
 
 #[derive(Clone, Default, Serialize, JsonSchema)]
@@ -69,7 +68,7 @@ impl Source for FanSource {
         log::info!("tick {}", tick.number);
         let fans: &mut Fans = out.section();
         fans.rpm = tick.elapsed.as_secs_f64() * 1000.0 + tick.interval.as_secs_f64();
-        fans.pids = tick.tracked.as_ref().map(Tracked::pids).unwrap_or_default();
+        fans.pids = tick.job.map(|job| job.members.to_vec()).unwrap_or_default();
         Ok(())
     }
 }
@@ -124,20 +123,9 @@ fn plugin() -> &'static Plugin {
     keep(Path::new("libtest.so"), loaded)
 }
 
-fn tick(number: u64) -> Tick {
-    let members: Arc<Members> = Arc::default();
-    members.set([7, 8].into_iter());
-    let tracked = Tracked {
-        pid: 7,
-        spawned: true,
-        adopts_orphans: false,
-        fork_mark: None,
-        reaped: Reaped::default(),
-        cgroup: None,
-        members,
-    };
+fn tick(number: u64) -> Tick<'static> {
     let (elapsed, interval) = (Duration::from_secs(number), Duration::from_millis(500));
-    Tick { number, at: Instant::now(), elapsed, interval, last: false, tracked: Some(tracked) }
+    Tick { job: Some(ObservedJob::new(7, true, &[7, 8])), ..Tick::new(number, Instant::now(), elapsed, interval) }
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! The process that a component of a plugin has of its own: it loads the plugin, and answers what the tracker asks.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -10,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::load::{self, Plugin};
 use super::sink::{self, LocalSink, TakesTexts};
 use super::source::{self, LocalSource};
+use crate::observer::ObservedJob;
 use crate::sample::Sections;
 use crate::source::{Source, Tick};
-use crate::tracked::{Members, Reaped, Tracked};
 
 /// What a plugin's process is asked. The texts are those of the contract.
 #[derive(Serialize, Deserialize)]
@@ -21,7 +20,7 @@ pub(super) enum Request {
     CheckSource { name: String, config: String },
     CheckSink { name: String, config: String },
     OpenSource { name: String, config: String, procfs: PathBuf, sysfs: PathBuf },
-    Collect { number: u64, elapsed: Duration, interval: Duration, last: bool, tracked: Option<(i32, bool, Vec<i32>)> },
+    Collect { number: u64, elapsed: Duration, interval: Duration, last: bool, job: Option<(i32, bool, Vec<i32>)> },
     OpenSink { name: String, config: String, wraps_command: bool },
     Start(String),
     Write(String),
@@ -44,7 +43,7 @@ pub(super) struct Worker {
 }
 
 enum Opened {
-    Source(Box<dyn Source>, Sections, Arc<Members>),
+    Source(Box<dyn Source>, Sections),
     Sink(Box<dyn TakesTexts>),
 }
 
@@ -85,28 +84,15 @@ impl Worker {
                 let (table, original) = source.hosting.in_process()?;
                 match LocalSource::open(source, table, original, &config, &procfs, &sysfs)? {
                     None => return Ok(Reply::Absent),
-                    Some(open) => {
-                        self.open = Some(Opened::Source(Box::new(open), Sections::default(), Arc::default()));
-                    }
+                    Some(open) => self.open = Some(Opened::Source(Box::new(open), Sections::default())),
                 }
             }
-            Request::Collect { number, elapsed, interval, last, tracked } => {
-                let Some(Opened::Source(source, out, members)) = &mut self.open else { bail!("it is not open") };
-                let tracked = tracked.map(|(pid, spawned, pids)| {
-                    members.set(pids.into_iter());
-                    let members = Arc::clone(members);
-                    Tracked {
-                        pid,
-                        spawned,
-                        adopts_orphans: false,
-                        fork_mark: None,
-                        reaped: Reaped::default(),
-                        cgroup: None,
-                        members,
-                    }
-                });
+            Request::Collect { number, elapsed, interval, last, job } => {
+                let Some(Opened::Source(source, out)) = &mut self.open else { bail!("it is not open") };
+                let job = job.as_ref().map(|(root, spawned, pids)| ObservedJob::new(*root, *spawned, pids));
+                let tick = Tick { last, job, ..Tick::new(number, Instant::now(), elapsed, interval) };
                 out.clear();
-                source.collect(&Tick { number, at: Instant::now(), elapsed, interval, last, tracked }, out)?;
+                source.collect(&tick, out)?;
                 let mut text = Vec::new();
                 out.write_json(&mut text)?;
                 return Ok(Reply::Ok(String::from_utf8(text)?));

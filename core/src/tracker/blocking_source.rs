@@ -3,8 +3,9 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::source_runner::{Reader, Reading};
+use super::source_runner::{Purpose, Reader, Reading};
 use crate::background::Background;
+use crate::observer::ObservedJob;
 use crate::source::Tick;
 
 /// An answer is left out when it is older than this, or than three intervals.
@@ -15,16 +16,32 @@ const GRACE: Duration = Duration::from_millis(50);
 
 /// Each answer is in one sample: in that of the tick that asked, or, when it comes too late for it, in the next.
 pub(super) struct BlockingSource {
-    thread: Background<Tick, Answer>,
+    thread: Background<Question, Answer>,
     this_tick: ThisTick,
     pace: Pace,
     last_answer: Option<Instant>,
     silence: Silence,
 }
 
+/// A tick as the other thread gets it: with the processes of the job, but without what the sampler only lends.
+struct Question {
+    purpose: Purpose,
+    number: u64,
+    at: Instant,
+    interval: Duration,
+    last: bool,
+    job: Option<Job>,
+}
+
+struct Job {
+    root: i32,
+    spawned: bool,
+    members: Vec<i32>,
+}
+
 #[derive(Clone)]
 struct Answer {
-    tick: u64,
+    purpose: Purpose,
     asked: Instant,
     reading: Reading,
 }
@@ -55,24 +72,24 @@ impl BlockingSource {
     /// When the system gives no thread.
     pub(super) fn new(name: &str, mut reader: Reader, every: Duration) -> io::Result<Self> {
         let silence = Silence::new(reader.component(), STALE.max(every * 3));
-        let thread = Background::spawn(name, move |tick: Tick| Answer {
-            tick: tick.number,
-            asked: tick.at,
-            reading: reader.read(Tick { at: Instant::now(), ..tick }),
+        let thread = Background::spawn(name, move |question: Question| Answer {
+            purpose: question.purpose,
+            asked: question.at,
+            reading: reader.read(question.tick(Instant::now()), question.purpose),
         })?;
         Ok(Self { thread, this_tick: ThisTick::Repeats, pace: Pace::InTime, last_answer: None, silence })
     }
 
     /// Asks, unless it is not due, or still busy. Says whether it did.
-    pub(super) fn ask(&mut self, tick: &Tick, is_due: bool) -> bool {
+    pub(super) fn ask(&mut self, tick: &Tick, is_due: bool, purpose: Purpose) -> bool {
         let before = self.thread.take_answer(tick.at);
         if let Some((answer, at)) = &before {
             self.pace = answer.pace(*at, tick);
         }
         let is_busy = self.thread.is_busy();
         self.silence.tick(tick, is_busy);
-        // The baseline can be left out; anything later would be missing in a sum.
-        let late = before.as_ref().is_some_and(|(answer, _)| answer.tick > 0 || answer.is_absent());
+        // What only primes can be left out; anything later would be missing in a sum.
+        let late = before.as_ref().is_some_and(|(answer, _)| answer.purpose == Purpose::Sample || answer.is_absent());
         let asks = is_due && !is_busy && (self.pace == Pace::Late || !late);
         self.this_tick = match before {
             else_take if asks && !late => ThisTick::Waits { else_take },
@@ -80,7 +97,7 @@ impl BlockingSource {
             None => ThisTick::Repeats,
         };
         if asks {
-            self.thread.ask(tick.clone());
+            self.thread.ask(Question::of(tick, purpose));
         }
         asks
     }
@@ -104,14 +121,28 @@ impl BlockingSource {
     }
 }
 
+impl Question {
+    fn of(tick: &Tick, purpose: Purpose) -> Self {
+        let Tick { number, at, interval, last, job, .. } = *tick;
+        let job = job.map(|job| Job { root: job.root, spawned: job.spawned, members: job.members.to_vec() });
+        Self { purpose, number, at, interval, last, job }
+    }
+
+    /// The tick when it is got to.
+    fn tick(&self, at: Instant) -> Tick<'_> {
+        let job = self.job.as_ref().map(|job| ObservedJob::new(job.root, job.spawned, &job.members));
+        Tick { last: self.last, job, ..Tick::new(self.number, at, Duration::ZERO, self.interval) }
+    }
+}
+
 impl Answer {
     fn is_absent(&self) -> bool {
         matches!(self.reading, Reading::Absent)
     }
 
-    /// The baseline, with which the source is built, says nothing of others.
+    /// When it was primed, the source was built as well: that says nothing of others.
     fn pace(&self, at: Instant, tick: &Tick) -> Pace {
-        let is_late = self.tick > 0 && at.saturating_duration_since(self.asked) > grace(tick);
+        let is_late = self.purpose == Purpose::Sample && at.saturating_duration_since(self.asked) > grace(tick);
         if is_late { Pace::Late } else { Pace::InTime }
     }
 }
@@ -119,7 +150,6 @@ impl Answer {
 /// The time for which a tick can be kept.
 fn grace(tick: &Tick) -> Duration {
     match tick {
-        Tick { number: 0, .. } => Duration::ZERO,
         Tick { last: true, .. } => GRACE,
         _ => GRACE.min(tick.interval / 4),
     }
@@ -216,18 +246,19 @@ mod tests {
             Self { source, may_answer, done: answered, number: 0 }
         }
 
+        /// It is primed, with a question that is answered later.
+        fn prime(&mut self) {
+            let tick = Tick::new(self.number, Instant::now(), Duration::ZERO, Duration::from_secs(1));
+            self.number += 1;
+            self.source.ask(&tick, tick.at, Purpose::Prime);
+            self.source.prime(&tick, tick.at);
+        }
+
         /// A tick whose question is answered at once when it is `quick`: the tick and the energy in its sample.
         fn tick(&mut self, quick: bool) -> anyhow::Result<Option<(u64, Option<u64>)>> {
-            let tick = Tick {
-                number: self.number,
-                at: Instant::now(),
-                elapsed: Duration::ZERO,
-                interval: Duration::from_secs(1),
-                last: false,
-                tracked: None,
-            };
+            let tick = Tick::new(self.number, Instant::now(), Duration::ZERO, Duration::from_secs(1));
             self.number += 1;
-            self.source.ask(&tick, tick.at);
+            self.source.ask(&tick, tick.at, Purpose::Sample);
             if quick {
                 self.may_answer.send(())?;
             }
@@ -249,7 +280,7 @@ mod tests {
     #[test]
     fn a_quick_answer_is_in_the_sample_of_its_tick() -> anyhow::Result<()> {
         let mut run = Run::new();
-        run.tick(false)?;
+        run.prime();
         run.answer(Duration::ZERO)?;
         for number in 1..10 {
             assert_eq!(run.tick(true)?, Some((number, Some(1))));
@@ -268,7 +299,7 @@ mod tests {
         let mut at = Instant::now() - Duration::from_secs(3700);
         let mut is_silent_after = |pause: Duration| {
             at += pause;
-            source.ask(&Tick { number: 0, at, elapsed: pause, interval, last: false, tracked: None }, true);
+            source.ask(&Tick::new(0, at, pause, interval), true, Purpose::Sample);
             source.silence.is_said
         };
         assert!(!is_silent_after(Duration::ZERO), "it is asked now");
@@ -281,7 +312,7 @@ mod tests {
     #[test]
     fn nothing_is_counted_twice_and_nothing_is_lost() -> anyhow::Result<()> {
         let mut run = Run::new();
-        run.tick(false)?;
+        run.prime();
         run.answer(Duration::ZERO)?;
         assert_eq!(run.tick(true)?, Some((1, Some(1))));
         assert_eq!(run.tick(false)?, Some((1, None)), "a repetition");

@@ -76,10 +76,9 @@ mod tests {
         }
     }
 
-    fn tick(number: u64) -> Tick {
+    fn tick(number: u64) -> Tick<'static> {
         let second = Duration::from_secs(1);
-        let at = Instant::now() + second * 10 * number as u32;
-        Tick { number, at, elapsed: second, interval: second, last: false, tracked: None }
+        Tick::new(number, Instant::now() + second * 10 * number as u32, second, second)
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! The sampling loop, in the stages of a tick:
 //!
-//! 1. *read*: the sources see an immutable [`Tick`](crate::source::Tick); those that may block work on threads of their
-//!    own meanwhile (`source_runner`, `blocking_source`);
-//! 2. *derive*: what follows from the sample as the sources left it (`derive`);
-//! 3. the sample is handed to the sinks, each with a thread and a queue (`sink_runner`).
+//! 1. *observe*: who belongs to the job now, looked up once by one owner (`observe`);
+//! 2. *read*: the sources see an immutable [`Tick`](crate::source::Tick) with the observation in it; those that may block
+//!    work on threads of their own meanwhile (`source_runner`, `blocking_source`);
+//! 3. *derive*: what follows from the sample as the sources left it (`derive`);
+//! 4. the sample is handed to the sinks, each with a thread and a queue (`sink_runner`).
 //!
 //! `sampler` goes through them at each tick of the clock. Data goes forward only.
 
 mod blocking_source;
 mod derive;
+mod observe;
 mod ready_source;
 mod running;
 mod sampler;
@@ -20,12 +22,13 @@ use std::sync::{Arc, Mutex};
 
 use crate::derivation::Derivation;
 use crate::job::Run;
+use crate::observer::Observer;
 use crate::sink::{PATIENCE, Sink, SinkConfig, SinkContext};
 use crate::source::{Host, Schedule, Source, SourceConfig};
-use crate::tracked::{JobCgroup, Ledger, Members};
 use derive::Derivations;
+use observe::ObserverRunner;
 use ready_source::ReadySource;
-use sampler::{Observed, Sampler};
+use sampler::Sampler;
 use sink_runner::{PendingSink, SinkRunners, WhenClosed};
 
 pub use running::Running;
@@ -38,16 +41,11 @@ pub struct Tracker {
     derivations: Derivations,
     sinks: Vec<PendingSink>,
     when_closed: Option<WhenClosed>,
-    ledger: Ledger,
-    members: Arc<Members>,
-    cgroup: Option<Arc<JobCgroup>>,
-    adopts_orphans: bool,
-    fork_mark: Option<u64>,
+    observer: Option<Box<dyn Observer>>,
 }
 
 impl Tracker {
-    /// A tracker for `run`, without sources and sinks. When the run has a command, its process is taken to be a child
-    /// of this program: what it used since it was born counts.
+    /// A tracker for `run`, without a job, sources and sinks.
     pub fn new(run: Run) -> Self {
         Self {
             run,
@@ -56,18 +54,19 @@ impl Tracker {
             derivations: Derivations::default(),
             sinks: Vec::new(),
             when_closed: None,
-            ledger: Ledger::default(),
-            members: Arc::default(),
-            cgroup: None,
-            adopts_orphans: false,
-            fork_mark: None,
+            observer: None,
         }
     }
 
     /// Reads another procfs and sysfs than this machine's own.
     pub fn host(mut self, host: Host) -> Self {
-        // Its shared readers are those of one run.
-        self.host = Host::new(host.procfs, host.sysfs);
+        self.host = host;
+        self
+    }
+
+    /// Tracks the job that this observer looks at.
+    pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
+        self.observer = Some(Box::new(observer));
         self
     }
 
@@ -99,9 +98,13 @@ impl Tracker {
     ///
     /// # Errors
     /// When the sink cannot be built.
-    pub fn sink_from(mut self, name: impl Into<String>, config: &dyn SinkConfig) -> anyhow::Result<Self> {
-        let context = SinkContext { wraps_command: !self.run.command.is_empty() };
-        self.sinks.push((name.into(), config.build(&context)?, config.patience()));
+    pub fn sink_from(
+        mut self,
+        name: impl Into<String>,
+        config: &dyn SinkConfig,
+        context: &SinkContext,
+    ) -> anyhow::Result<Self> {
+        self.sinks.push((name.into(), config.build(context)?, config.patience()));
         Ok(self)
     }
 
@@ -109,28 +112,6 @@ impl Tracker {
     pub fn when_all_sinks_closed(mut self, action: impl Fn() + Send + Sync + 'static) -> Self {
         self.when_closed = Some(Arc::new(action));
         self
-    }
-
-    /// Where to write down what the command used when it has ended, and orphans of it that were waited for.
-    pub fn ledger(&self) -> Ledger {
-        self.ledger.clone()
-    }
-
-    /// Orphans of the command become children of this program's main thread (`PR_SET_CHILD_SUBREAPER`, or process 1), so
-    /// that thread's new children belong to the run. To be said of one tracker in a program at most: without it, only
-    /// descendants of the command are counted. Children that bear the `fork_mark` are this program's own.
-    pub fn set_adopts_orphans(&mut self, fork_mark: Option<u64>) {
-        (self.adopts_orphans, self.fork_mark) = (true, fork_mark);
-    }
-
-    /// Who belongs to the tree that is tracked, as of each tick.
-    pub fn members(&self) -> Arc<Members> {
-        Arc::clone(&self.members)
-    }
-
-    /// The command was started in a cgroup that holds nothing else.
-    pub fn set_cgroup(&mut self, cgroup: JobCgroup) {
-        self.cgroup = Some(Arc::new(cgroup));
     }
 
     /// The facts of the run.
@@ -149,15 +130,8 @@ impl Tracker {
     /// When the system gives no thread.
     pub fn start(self) -> io::Result<Running> {
         let run = Arc::new(self.run);
-        let when_closed = self.when_closed.unwrap_or_else(|| Arc::new(|| ()));
-        let sinks = Arc::new(Mutex::new(SinkRunners::new(self.sinks, &run, when_closed)));
-        let observed = Observed {
-            ledger: self.ledger,
-            cgroup: self.cgroup,
-            adopts_orphans: self.adopts_orphans,
-            fork_mark: self.fork_mark,
-            members: self.members,
-        };
-        Sampler::new(run, observed, self.derivations, Arc::clone(&sinks)).start(self.sources, self.host)
+        let sinks = Arc::new(Mutex::new(SinkRunners::new(self.sinks, &run, self.when_closed)));
+        let observer = ObserverRunner::new(self.observer);
+        Sampler::new(run, observer, self.derivations, Arc::clone(&sinks)).start(self.sources, self.host)
     }
 }

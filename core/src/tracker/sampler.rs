@@ -8,16 +8,17 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::derive::Derivations;
+use super::observe::ObserverRunner;
 use super::running::Running;
 use super::sink_runner::{SinkRunners, lock};
-use super::source_runner::SourceRunner;
+use super::source_runner::{Purpose, SourceRunner};
 use crate::clock::Clock;
 use crate::job::Run;
+use crate::observer::Moment;
 use crate::pool::Pool;
 use crate::registry::linked_sections;
 use crate::sample::{Sample, Sections};
-use crate::source::{Host, SourceConfig, Tick};
-use crate::tracked::{JobCgroup, Ledger, Members, Tracked};
+use crate::source::{Host, SourceConfig};
 
 pub(super) struct Sampler {
     sources: Vec<SourceRunner>,
@@ -26,20 +27,11 @@ pub(super) struct Sampler {
     sinks: Arc<Mutex<SinkRunners>>,
     pool: Pool<Sample>,
     run: Arc<Run>,
-    observed: Observed,
+    observer: ObserverRunner,
     previous: Instant,
     number: u64,
     /// Counts what the sampler has got done, so that one that hangs can be told from one on a busy machine.
     steps: Arc<AtomicUsize>,
-}
-
-/// What is known of the job.
-pub(super) struct Observed {
-    pub(super) ledger: Ledger,
-    pub(super) cgroup: Option<Arc<JobCgroup>>,
-    pub(super) adopts_orphans: bool,
-    pub(super) fork_mark: Option<u64>,
-    pub(super) members: Arc<Members>,
 }
 
 /// What the sampler is told to do.
@@ -51,7 +43,7 @@ pub(super) enum Order {
 impl Sampler {
     pub(super) fn new(
         run: Arc<Run>,
-        observed: Observed,
+        observer: ObserverRunner,
         derivations: Derivations,
         sinks: Arc<Mutex<SinkRunners>>,
     ) -> Self {
@@ -62,7 +54,7 @@ impl Sampler {
             sinks,
             pool: Pool::new(),
             run,
-            observed,
+            observer,
             previous: Instant::now(),
             number: 0,
             steps: Arc::default(),
@@ -110,28 +102,20 @@ impl Sampler {
         }
     }
 
-    fn tick(&self, at: Instant, last: bool) -> Tick {
-        let spawned = !self.run.command.is_empty();
-        let Observed { ledger, cgroup, adopts_orphans, fork_mark, members } = &self.observed;
-        let tracked = self.run.pid.map(|pid| Tracked {
-            pid,
-            spawned,
-            adopts_orphans: *adopts_orphans,
-            fork_mark: *fork_mark,
-            reaped: ledger.reaped(),
-            cgroup: cgroup.clone(),
-            members: Arc::clone(members),
-        });
-        Tick { number: self.number, at, elapsed: Duration::ZERO, interval: self.run.interval, last, tracked }
+    fn moment(&self, at: Instant, last: bool) -> Moment {
+        Moment { number: self.number, at, elapsed: Duration::ZERO, interval: self.run.interval, last }
     }
 
     fn baseline(&mut self, at: Instant) {
-        let tick = self.tick(at, false);
+        let moment = self.moment(at, false);
         self.previous = at;
-        self.sources.iter_mut().for_each(|source| source.ask(&tick, at));
-        for source in &mut self.sources {
-            source.read(&tick, at);
-            self.steps.fetch_add(1, Ordering::Relaxed);
+        let Self { observer, sources, steps, .. } = self;
+        let tick = observer.observe(moment);
+        steps.fetch_add(1, Ordering::Relaxed);
+        sources.iter_mut().for_each(|source| source.ask(&tick, at, Purpose::Prime));
+        for source in sources {
+            source.prime(&tick, at);
+            steps.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -139,17 +123,18 @@ impl Sampler {
     fn sample(&mut self, at: Instant, due: Instant, last: bool) {
         let timestamp = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.number += 1;
-        let tick = self.tick(at, last);
-        let (sources, derivations) = (&mut self.sources, &mut self.derivations);
-        let (defaults, run, steps) = (&self.defaults, &self.run, &self.steps);
+        let moment = self.moment(at, last);
+        let Self { observer, sources, derivations, defaults, pool, run, steps, .. } = self;
         let elapsed = at.saturating_duration_since(self.previous);
-        let (sample, ()) = self.pool.fill(|sample| {
+        let tick = observer.observe(moment);
+        steps.fetch_add(1, Ordering::Relaxed);
+        let (sample, ()) = pool.fill(|sample| {
             sample.run = Arc::clone(run);
             sample.timestamp = timestamp;
             sample.elapsed = elapsed;
             sample.parts.clear();
             sample.states.clear();
-            sources.iter_mut().for_each(|source| source.ask(&tick, due));
+            sources.iter_mut().for_each(|source| source.ask(&tick, due, Purpose::Sample));
             for source in sources {
                 sample.parts.extend(source.read(&tick, due));
                 sample.states.push(source.state());

@@ -27,16 +27,18 @@ pub(super) struct SinkRunners {
     waiting: Vec<PendingSink>,
     open: Vec<SinkRunner>,
     run: Arc<Run>,
-    one_closed: WhenClosed,
+    one_closed: Option<WhenClosed>,
 }
 
 impl SinkRunners {
-    pub(super) fn new(sinks: Vec<PendingSink>, run: &Arc<Run>, all_closed: WhenClosed) -> Self {
+    pub(super) fn new(sinks: Vec<PendingSink>, run: &Arc<Run>, all_closed: Option<WhenClosed>) -> Self {
         let open = AtomicUsize::new(sinks.len());
-        let one_closed: WhenClosed = Arc::new(move || {
-            if open.fetch_sub(1, Ordering::AcqRel) == 1 {
-                all_closed();
-            }
+        let one_closed = all_closed.map(|all_closed| -> WhenClosed {
+            Arc::new(move || {
+                if open.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    all_closed();
+                }
+            })
         });
         Self { waiting: sinks, open: Vec::new(), run: Arc::clone(run), one_closed }
     }
@@ -83,14 +85,14 @@ impl SinkRunner {
         sink: Box<dyn Sink>,
         patience: Duration,
         run: &Arc<Run>,
-        closed: &WhenClosed,
+        closed: &Option<WhenClosed>,
     ) -> Self {
         let component = format!("sink {name}");
         let (samples, queue) = mpsc::sync_channel::<Arc<Sample>>(QUEUE);
         let (finished, done) = mpsc::channel();
         let shared = Arc::new(Shared::default());
         // The writer is handed over through a cell, so that it is still here when there is no thread.
-        let writer = Arc::new(Mutex::new(Some(Writer::new(&component, sink, Arc::clone(closed)))));
+        let writer = Arc::new(Mutex::new(Some(Writer::new(&component, sink, closed.clone()))));
         let spawned = thread::Builder::new().name(name.replace('\0', "?")).spawn({
             let (writer, shared, run) = (Arc::clone(&writer), Arc::clone(&shared), Arc::clone(run));
             move || {
@@ -176,16 +178,14 @@ struct Writer {
     guard: Guard,
     sink: Box<dyn Sink>,
     closed: Option<WhenClosed>,
-    quiet: bool,
 }
 
 impl Writer {
-    fn new(component: &str, sink: Box<dyn Sink>, closed: WhenClosed) -> Self {
-        Self { guard: Guard::new(component.to_owned()), sink, closed: Some(closed), quiet: true }
+    fn new(component: &str, sink: Box<dyn Sink>, closed: Option<WhenClosed>) -> Self {
+        Self { guard: Guard::new(component.to_owned()), sink, closed }
     }
 
     fn start(&mut self, run: &Run) {
-        self.quiet = run.command.is_empty();
         let sink = &mut self.sink;
         self.guard.call(Instant::now(), || sink.start(run));
     }
@@ -200,8 +200,8 @@ impl Writer {
             result => result,
         });
         if broken && !self.guard.is_off() {
-            // A filter whose reader leaves ends without a word; a wrapper lives on and has to say it.
-            let level = if self.quiet { log::Level::Debug } else { log::Level::Warn };
+            // Whoever ends when nobody reads, as a filter does, says nothing; whoever lives on has to.
+            let level = if self.closed.is_some() { log::Level::Debug } else { log::Level::Warn };
             log::log!(level, "{}: its reader has gone; no more samples go there", self.guard.component());
             self.guard.switch_off();
         }

@@ -30,6 +30,15 @@ enum Thread {
     Ended,
 }
 
+/// What a source is read for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// For the deltas of the first sample.
+    Prime,
+    /// For a sample.
+    Sample,
+}
+
 #[derive(Clone)]
 pub(super) enum Reading {
     /// The hardware is not here.
@@ -67,12 +76,24 @@ impl SourceRunner {
     }
 
     /// Asks a source that blocks, so that it works while the others are read. The tick was `due` then.
-    pub(crate) fn ask(&mut self, tick: &Tick, due: Instant) {
+    pub(crate) fn ask(&mut self, tick: &Tick, due: Instant, purpose: Purpose) {
         let is_due = self.is_due(tick, due);
+        let purpose = if self.cadence == Cadence::Once { Purpose::Sample } else { purpose };
         if let Thread::Own(source) = &mut self.thread
-            && source.ask(tick, is_due)
+            && source.ask(tick, is_due, purpose)
         {
             self.last_due = Some(due);
+        }
+    }
+
+    /// Primes a source that is read here. One that blocks was asked, and one that is read once has no counters.
+    pub(crate) fn prime(&mut self, tick: &Tick, due: Instant) {
+        if let Thread::Sampler(reader) = &mut self.thread
+            && self.cadence != Cadence::Once
+        {
+            self.last_due = Some(due);
+            let reading = reader.read(*tick, Purpose::Prime);
+            self.keep(reading);
         }
     }
 
@@ -85,14 +106,17 @@ impl SourceRunner {
             Thread::Sampler(_) if !is_due => None,
             Thread::Sampler(reader) => {
                 self.last_due = Some(due);
-                Some(reader.read(tick.clone()))
+                Some(reader.read(*tick, Purpose::Sample))
             }
         };
-        let Some(reading) = reading else {
-            let repeated = self.last.repeat();
-            self.end_if_read_once(tick, &repeated);
-            return repeated;
-        };
+        match reading {
+            Some(reading) => self.keep(reading),
+            None => self.last.repeat(),
+        }
+    }
+
+    /// Keeps what was read, for a sample and for those that repeat it.
+    fn keep(&mut self, reading: Reading) -> Option<Arc<Sections>> {
         let (state, sections) = match reading {
             Reading::Read(sections) => (SourceState::Read, Some(sections)),
             Reading::Failed => (SourceState::Failed, None),
@@ -101,20 +125,13 @@ impl SourceRunner {
         self.state = state;
         self.last.set(sections.clone());
         match (state, self.cadence) {
-            (SourceState::Absent, _) => self.thread = Thread::Ended,
+            // Its thread, if it has one, ends as well.
+            (SourceState::Absent, _) | (SourceState::Read, Cadence::Once) => self.thread = Thread::Ended,
             // It is tried again.
             (SourceState::Failed, Cadence::Once) => self.last_due = None,
-            _ => self.end_if_read_once(tick, &sections),
+            _ => (),
         }
         sections
-    }
-
-    /// The baseline is thrown away, so a source that is read once stays for the first sample.
-    fn end_if_read_once(&mut self, tick: &Tick, sections: &Option<Arc<Sections>>) {
-        if self.cadence == Cadence::Once && sections.is_some() && tick.number > 0 {
-            // Its thread ends as well.
-            self.thread = Thread::Ended;
-        }
     }
 
     fn is_due(&self, tick: &Tick, due: Instant) -> bool {
@@ -175,7 +192,7 @@ impl Reader {
         self.guard.component()
     }
 
-    pub(super) fn read(&mut self, mut tick: Tick) -> Reading {
+    pub(super) fn read(&mut self, mut tick: Tick<'_>, purpose: Purpose) -> Reading {
         tick.elapsed = self.last_read.map_or(Duration::ZERO, |last| tick.at.saturating_duration_since(last));
         let Self { guard, config, host, source, absent, pool, last_read } = self;
         if *absent {
@@ -191,7 +208,10 @@ impl Reader {
             };
             let (sections, result) = pool.fill(|sections: &mut Sections| {
                 sections.clear();
-                source.collect(&tick, sections)
+                match purpose {
+                    Purpose::Prime => source.prime(&tick, sections),
+                    Purpose::Sample => source.collect(&tick, sections),
+                }
             });
             result?;
             *last_read = Some(tick.at);
@@ -240,8 +260,8 @@ mod tests {
         SourceRunner::new("test", source, &Host::default(), interval)
     }
 
-    fn tick(number: u64, at: Instant, interval: Duration) -> Tick {
-        Tick { number, at, elapsed: Duration::ZERO, interval, last: false, tracked: None }
+    fn tick(number: u64, at: Instant, interval: Duration) -> Tick<'static> {
+        Tick::new(number, at, Duration::ZERO, interval)
     }
 
     /// The numbers of the ticks at which it is read, when each comes as late as `late` says.
@@ -274,6 +294,46 @@ mod tests {
         assert_eq!(read_at(250 * MS, 100 * MS, jitter), multiples(3));
         // A machine that stands still for the better part of an interval.
         assert_eq!(read_at(200 * MS, 100 * MS, |number| 60 * MS * u32::from(number % 4 == 2)), multiples(2));
+    }
+
+    /// Says what it was read for.
+    struct Says;
+
+    impl Source for Says {
+        fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+            *out.section() = Read { number: tick.number, elapsed: tick.elapsed };
+            Ok(())
+        }
+
+        fn prime(&mut self, _: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+            *out.section() = Read { number: 1000, elapsed: Duration::ZERO };
+            Ok(())
+        }
+    }
+
+    /// The numbers in the first three samples, whose times are in the future: a thread of its own is waited for.
+    fn first_samples(cadence: Cadence, blocking: bool) -> [Option<u64>; 3] {
+        let interval = 60_000 * MS;
+        let source = Box::new(ReadySource::new(Says, Schedule { cadence, blocking }));
+        let mut runner = SourceRunner::new("test", source, &Host::default(), interval);
+        let start = Instant::now();
+        let baseline = tick(0, start, interval);
+        runner.ask(&baseline, start, Purpose::Prime);
+        runner.prime(&baseline, start);
+        [1, 2, 3].map(|number| {
+            let at = start + interval * number as u32;
+            let tick = tick(number, at, interval);
+            runner.ask(&tick, at, Purpose::Sample);
+            runner.read(&tick, at)?.get::<Read>().map(|read| read.number)
+        })
+    }
+
+    #[test]
+    fn a_source_is_primed_and_one_that_is_read_once_is_read() {
+        assert_eq!(first_samples(Cadence::EveryTick, false), [Some(1), Some(2), Some(3)]);
+        assert_eq!(first_samples(Cadence::Every(120_000 * MS), false), [Some(1000), Some(2), Some(2)]);
+        assert_eq!(first_samples(Cadence::Once, false), [Some(1), None, None]);
+        assert_eq!(first_samples(Cadence::Once, true), [Some(0), None, None], "it was asked when the run began");
     }
 
     #[test]

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use resource_tracker_core::config::ConfigFile;
 use resource_tracker_core::unit::Gauge;
 use resource_tracker_core::{
-    Outcome, Run, Sample, Schedule, Section, Sections, Settings, Sink, Source, Tick, Tracker, register_section,
+    Host, Outcome, Run, Sample, Schedule, Section, Sections, Settings, Sink, Source, Tick, Tracker, register_section,
 };
 use resource_tracker_metrics::{CpuMetrics, ProcessMetrics};
 // Linking the crate registers its sources.
-use resource_tracker_sources::{CpuConfig, ProcessConfig};
+use resource_tracker_sources::{CpuConfig, JobObserver, ProcessConfig, TrackedJob};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -79,10 +79,16 @@ fn run() -> Run {
     }
 }
 
+/// The process tree to track: this program and what it starts.
+fn job() -> JobObserver {
+    JobObserver::new(TrackedJob::attached(std::process::id() as i32), Host::default())
+}
+
 fn main() -> anyhow::Result<()> {
     // Picked by code.
     let (peak, jobs) = (Arc::new(Mutex::new(Peak::default())), Arc::new(AtomicU64::new(0)));
     let first = Tracker::new(run())
+        .observer(job())
         .source("cpu", Box::new(CpuConfig::default()))
         .source("process", Box::new(ProcessConfig::default()))
         .own_source("queue", QueueSource(Arc::clone(&jobs)), Schedule::default())
@@ -93,7 +99,7 @@ fn main() -> anyhow::Result<()> {
     let settings =
         Settings::new().config_file(ConfigFile::found("embed.toml".as_ref())).switch("main", "network", false)?;
     let all = Arc::new(Mutex::new(Peak::default()));
-    let mut second = Tracker::new(run()).sink("peak", PeakSink(Arc::clone(&all)));
+    let mut second = Tracker::new(run()).observer(job()).sink("peak", PeakSink(Arc::clone(&all)));
     for (name, config) in settings.sources()? {
         second = second.source(name, config);
     }

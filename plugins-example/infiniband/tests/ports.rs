@@ -25,7 +25,7 @@ fn section(source: &mut dyn Source, elapsed: u64) -> Option<Vec<Port>> {
     let mut out = Sections::default();
     let interval = Duration::from_secs(1);
     let elapsed = Duration::from_secs(elapsed);
-    let tick = Tick { number: 1, at: Instant::now(), elapsed, interval, last: false, tracked: None };
+    let tick = Tick::new(1, Instant::now(), elapsed, interval);
     source.collect(&tick, &mut out).unwrap();
     out.get::<Infiniband>().map(|ports| ports.0.clone())
 }

@@ -10,14 +10,7 @@ fn the_machine_has_files_open() {
         .unwrap()
         .unwrap();
     let second = Duration::from_secs(1);
-    let tick = Tick {
-        number: 1,
-        at: Instant::now(),
-        elapsed: second,
-        interval: second,
-        last: false,
-        tracked: None,
-    };
+    let tick = Tick::new(1, Instant::now(), second, second);
     let mut out = Sections::default();
     source.collect(&tick, &mut out).unwrap();
     assert!(out.get::<MyMetrics>().unwrap().open_files > 0);

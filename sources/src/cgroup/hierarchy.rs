@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use resource_tracker_core::JobCgroup;
+use crate::job::JobCgroup;
 
 use crate::mountinfo::{self, MountInfo};
 use crate::scan::lines;

@@ -11,6 +11,7 @@ use resource_tracker_metrics::CgroupMetrics;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::job::{JobCgroup, JobDetails};
 use crate::procfile::{assign, mib, percent};
 use files::{Files, Limits, Reading};
 pub use hierarchy::{Directory, Hierarchy};
@@ -52,7 +53,10 @@ struct State {
 
 impl Source for Cgroup {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        let state = self.state.get_or_insert_with(|| State::open(&self.procfs, tick));
+        let state = match &mut self.state {
+            Some(state) => state,
+            unknown => unknown.insert(State::open(&self.procfs, tick)?),
+        };
         if let Some(state) = state {
             state.collect(tick, out.section());
         }
@@ -61,21 +65,24 @@ impl Source for Cgroup {
 }
 
 impl State {
-    fn open(procfs: &std::path::Path, tick: &Tick) -> Option<Self> {
+    fn open(procfs: &std::path::Path, tick: &Tick) -> anyhow::Result<Option<Self>> {
         // A command is started in the tracker's own cgroup. (One that has ended already is in none any more.)
-        let other = tick.tracked.as_ref().filter(|tracked| !tracked.spawned).map(|tracked| tracked.pid);
+        let other = tick.job.filter(|job| !job.spawned).map(|job| job.root);
         let mut hierarchy = Hierarchy::of(procfs, other);
         let limits = files::limits(&hierarchy);
-        if tick.tracked.is_none() && !limits.any() {
-            return None;
+        if tick.job.is_none() && !limits.any() {
+            return Ok(None);
         }
-        let job = tick.tracked.as_ref().and_then(|tracked| tracked.cgroup.as_deref()).cloned().unwrap_or_default();
+        let job = match &tick.job {
+            Some(job) => JobDetails::of(job)?.cgroup().clone(),
+            None => JobCgroup::default(),
+        };
         hierarchy = hierarchy.with(&job);
-        let reported = hierarchy.reported(&job)?;
+        let Some(reported) = hierarchy.reported(&job) else { return Ok(None) };
         let path = format!("/{}", reported.path.display());
         let mut files = Files::open(&reported);
         let before = files.read();
-        Some(Self { path, hierarchy, files, before, limits, limits_at: tick.at })
+        Ok(Some(Self { path, hierarchy, files, before, limits, limits_at: tick.at }))
     }
 
     fn collect(&mut self, tick: &Tick, metrics: &mut CgroupMetrics) {
@@ -118,8 +125,6 @@ fn since(now: Option<u64>, before: Option<u64>) -> Option<u64> {
 mod tests {
     use std::fs;
     use std::path::Path;
-
-    use resource_tracker_core::JobCgroup;
 
     use super::*;
 

@@ -62,11 +62,24 @@ struct Disk {
 
 impl Source for Disk {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        self.read(tick, out, FIRST_ANSWER)
+    }
+
+    /// Nobody waits for the facts, which are asked for with it. Every device is news then.
+    fn prime(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        self.read(tick, out, Duration::ZERO)?;
+        self.has_news = false;
+        Ok(())
+    }
+}
+
+impl Disk {
+    /// Waits so long for the first facts.
+    fn read(&mut self, tick: &Tick, out: &mut Sections, wait: Duration) -> anyhow::Result<()> {
         if self.asked.is_none_or(|asked| tick.at.saturating_duration_since(asked) >= SURVEY) {
             self.facts.ask((tick.at, std::mem::take(&mut self.has_news)));
             self.asked = Some(tick.at);
         }
-        let wait = if tick.number == 0 { Duration::ZERO } else { FIRST_ANSWER };
         let facts = self.facts.first_answer(wait).unwrap_or_default();
         let list = &mut out.section::<Disks>().0;
         let mut count = 0;
@@ -78,7 +91,7 @@ impl Source for Disk {
             count += 1;
         };
         let millis = tick.elapsed.as_secs_f64() * 1e3;
-        self.has_news |= self.devices.read(tick.at, |name| facts.devices.contains_key(name))? && tick.number > 0;
+        self.has_news |= self.devices.read(tick.at, |name| facts.devices.contains_key(name))?;
         for device in self.devices.iter() {
             if let Some(identity) = facts.devices.get(device.name()) {
                 entry(&mut |disk| {
@@ -136,15 +149,8 @@ fn set_counters(disk: &mut DiskMetrics, before: &Counters, now: &Counters, milli
 mod tests {
     use super::*;
 
-    fn tick(number: u64, elapsed: u64) -> Tick {
-        Tick {
-            number,
-            at: Instant::now(),
-            elapsed: Duration::from_secs(elapsed),
-            interval: Duration::from_secs(1),
-            last: false,
-            tracked: None,
-        }
+    fn tick(number: u64, elapsed: u64) -> Tick<'static> {
+        Tick::new(number, Instant::now(), Duration::from_secs(elapsed), Duration::from_secs(1))
     }
 
     #[test]

@@ -53,8 +53,8 @@ struct Drm {
 
 impl Source for Drm {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        let tree = tick.tracked.as_ref().map(|tracked| tracked.pids()).unwrap_or_default();
-        let usage = self.clients.read(&tree, tick.at);
+        let tree = tick.job.map_or(&[][..], |job| job.members);
+        let usage = self.clients.read(tree, tick.at);
         // Not every driver tells; that the job uses none is known when it has opened one.
         let DrmShare(share) = out.section();
         *share = (!usage.is_empty()).then(|| {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use resource_tracker_metrics::GpuProcess;
 
-use crate::pids::is_initial_namespace;
+use crate::pid_namespace::is_initial_namespace;
 
 /// A process that has ended is not listed for longer.
 const LINGERS: Duration = Duration::from_secs(1);

@@ -13,14 +13,14 @@ pub(super) struct Visible {
 }
 
 impl Visible {
-    /// Adds what the job was given to `detail`, under the names of the variables.
+    /// Adds what the job was given to `detail`, under the names of the variables. Not for the baseline, at which a command may
+    /// not have begun yet.
     pub(super) fn add(&mut self, names: &[&str], procfs: &Path, tick: &Tick, detail: &mut BTreeMap<String, String>) {
-        let Some(tracked) = &tick.tracked else { return };
-        // At the baseline a command may not have begun yet.
-        if tick.number > 0 && self.of != Some(tracked.pid) {
-            let environment = std::fs::read(procfs.join(tracked.pid.to_string()).join("environ"));
+        let Some(job) = &tick.job else { return };
+        if self.of != Some(job.root) {
+            let environment = std::fs::read(procfs.join(job.root.to_string()).join("environ"));
             self.variables = variables(&environment.unwrap_or_default(), names);
-            self.of = Some(tracked.pid);
+            self.of = Some(job.root);
         }
         detail.extend(self.variables.iter().cloned());
     }

@@ -2,12 +2,9 @@
 
 use std::collections::HashMap;
 
-use resource_tracker_core::Reaped;
 use resource_tracker_metrics::ProcessAccounting;
 
-use super::member::Member;
-use super::stat::{Io, Stat};
-use super::tree::{Gone, Heir};
+use crate::job::{Gone, Heir, Io, Member, Reaped, Stat};
 
 /// Counters of the tree. CPU times are in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -247,9 +244,9 @@ mod tests {
     use std::time::Duration;
 
     use proptest::prelude::*;
-    use resource_tracker_core::Usage;
 
     use super::*;
+    use crate::job::Usage;
 
     const TICK: u64 = 10_000_000;
 

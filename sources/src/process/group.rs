@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use resource_tracker_core::JobCgroup;
-
 use super::account::GroupTime;
+use crate::job::JobCgroup;
 use crate::procfile::ProcFile;
 use crate::scan::{number, value_of, words};
 

@@ -1,17 +1,8 @@
 //! The process tree that is tracked: CPU time, memory, storage and switches of the root and its descendants.
 
 mod account;
-mod clock;
-mod descendants;
-mod files;
 mod group;
-mod issued;
-mod member;
-mod newcomers;
 mod pss;
-mod stat;
-mod status;
-mod tree;
 
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 use resource_tracker_metrics::{ProcessAccounting, ProcessMetrics};
@@ -20,10 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use account::{Account, Totals};
 use group::Group;
-use member::Member;
 use pss::PssReader;
-use tree::Tree;
 
+use crate::job::{Found, JobDetails, Member, Switches};
 use crate::procfile::{attribute, mib};
 
 /// CPU time, memory, storage and context switches of the process tree that is tracked.
@@ -46,10 +36,10 @@ impl Default for ProcessConfig {
 impl SourceConfig for ProcessConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         Ok(Some(Box::new(Process {
-            tree: Tree::new(host)?,
             account: Account::new(),
             group: None,
             pss: PssReader::new(host, self.pss_budget_pct / 100.0),
+            switches_before: Switches::default(),
             peak_rss: 0,
             cpus: attribute(&host.sysfs.join("devices/system/cpu/present")).and_then(|list| cpus_in(&list)),
         })))
@@ -63,12 +53,12 @@ register_source!(
 );
 
 struct Process {
-    tree: Tree,
     account: Account,
     group: Option<Group>,
     pss: PssReader,
     /// CPUs that there are, or can be while it runs.
     cpus: Option<u64>,
+    switches_before: Switches,
     /// The most memory that the tree or one process of it had resident, in bytes.
     peak_rss: u64,
 }
@@ -77,44 +67,51 @@ impl Source for Process {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         let metrics: &mut ProcessMetrics = out.section();
         *metrics = ProcessMetrics::default();
-        let Some(tracked) = &tick.tracked else { return Ok(()) };
-        self.tree.walk(tracked, tick)?;
-        let alive = self.tree.members().iter().filter(|member| !member.stat.is_dead());
-        tracked.members.set(alive.map(|member| member.stat.pid));
-        if !self.tree.was_seen() && !tracked.reaped.root {
+        let Some(job) = &tick.job else { return Ok(()) };
+        // It fails when the job was not observed, and never otherwise: so it misses nobody who is gone.
+        let (spawned, job) = (job.spawned, JobDetails::of(job)?);
+        if !job.was_seen() {
             return Ok(());
         }
         // Last, so that it is never behind the processes in it.
-        let group = self.group.get_or_insert_with(|| tracked.cgroup.as_deref().map(Group::open).unwrap_or_default());
-        let group = group.read();
-        let (members, gone) = (self.tree.members(), self.tree.gone());
-        // A command's first interval begins with its birth, not with the baseline.
-        let (used, accounting) = match tick.number {
-            0 if tracked.spawned => return Ok(()),
-            _ => {
-                let possible = self.cpus.map_or(u64::MAX, |cpus| tick.elapsed.as_nanos() as u64 * cpus);
-                self.account.advance(members, gone, &tracked.reaped, group, tracked.spawned, possible)
-            }
-        };
-        let found = self.tree.found();
-        let rss = resident(members);
-        self.peak_rss = self.peak_rss.max(rss).max(found.peak_rss).max(tracked.reaped.usage.max_rss);
+        let group = self.group.get_or_insert_with(|| Group::open(job.cgroup())).read();
+        let (members, gone) = (job.members(), job.gone());
+        let possible = self.cpus.map_or(u64::MAX, |cpus| tick.elapsed.as_nanos() as u64 * cpus);
+        let (used, accounting) = self.account.advance(members, gone, job.reaped(), group, spawned, possible);
         fill_usage(metrics, &used, tick.elapsed.as_secs_f64(), self.cpus);
         fill_members(metrics, members);
-        metrics.process_accounting = Some(match accounting {
-            // None may have been seen, but there can be some that were too short for it.
-            ProcessAccounting::Exact if found.ignores_children => ProcessAccounting::Sampled,
-            counted => counted,
-        });
-        let is_alive = members.iter().any(|member| !member.stat.is_dead());
-        metrics.process_rss_mib = is_alive.then(|| mib(rss));
-        metrics.process_peak_rss_mib = Some(mib(self.peak_rss));
-        metrics.process_voluntary_context_switches = Some(found.switches.voluntary);
-        metrics.process_involuntary_context_switches = Some(found.switches.involuntary);
-        let pss = self.pss.read(members, tick.at);
+        self.fill_found(metrics, job, accounting);
+        let pss = self.pss.read(job, tick.at);
         metrics.process_pss_mib = pss.map(|pss| pss.kib as f64 / 1024.0);
         metrics.process_pss_age_secs = pss.map(|pss| pss.age.as_secs_f64());
         Ok(())
+    }
+
+    fn prime(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        match &tick.job {
+            // Its first interval began with its birth.
+            Some(job) if job.spawned => JobDetails::of(job).map(drop),
+            _ => self.collect(tick, out),
+        }
+    }
+}
+
+impl Process {
+    fn fill_found(&mut self, metrics: &mut ProcessMetrics, job: &JobDetails, accounting: ProcessAccounting) {
+        let Found { switches, peak_rss, ignores_children } = job.found();
+        metrics.process_accounting = Some(match accounting {
+            // None may have been seen, but there can be some that were too short for it.
+            ProcessAccounting::Exact if ignores_children => ProcessAccounting::Sampled,
+            counted => counted,
+        });
+        let rss = resident(job);
+        self.peak_rss = self.peak_rss.max(rss).max(peak_rss).max(job.reaped().usage.max_rss);
+        metrics.process_rss_mib = job.alive().next().is_some().then(|| mib(rss));
+        metrics.process_peak_rss_mib = Some(mib(self.peak_rss));
+        let before = std::mem::replace(&mut self.switches_before, switches);
+        let Switches { voluntary, involuntary } = switches.since(before);
+        metrics.process_voluntary_context_switches = Some(voluntary);
+        metrics.process_involuntary_context_switches = Some(involuntary);
     }
 }
 
@@ -150,8 +147,8 @@ fn cpus_in(list: &str) -> Option<u64> {
     list.split(',').map(size).try_fold(0u64, |sum, count| sum.checked_add(count?))
 }
 
-fn resident(members: &[Member]) -> u64 {
-    let pages: u64 = members.iter().filter(|member| !member.stat.is_dead()).map(|member| member.stat.rss).sum();
+fn resident(job: &JobDetails) -> u64 {
+    let pages: u64 = job.alive().map(|member| member.stat.rss).sum();
     pages.saturating_mul(rustix::param::page_size() as u64)
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use resource_tracker_core::Host;
 use resource_tracker_core::background::Background;
 
-use super::member::Member;
+use crate::job::JobDetails;
 use crate::procfile::read_into;
 use crate::scan::value_of;
 
@@ -37,8 +37,8 @@ impl PssReader {
     }
 
     /// The newest reading, and a new one under way when the budget allows. `None` when all members have ended.
-    pub(super) fn read(&mut self, members: &[Member], now: Instant) -> Option<Pss> {
-        let alive = || members.iter().filter(|member| !member.stat.is_dead()).map(|member| member.stat.pid);
+    pub(super) fn read(&mut self, job: &JobDetails, now: Instant) -> Option<Pss> {
+        let alive = || job.alive().map(|member| member.stat.pid);
         alive().next()?;
         let Self { procfs, budget, .. } = self;
         let reader =

@@ -33,11 +33,7 @@ fn main() -> anyhow::Result<()> {
         let mut source = config.build(&host)?.with_context(|| format!("{name} has nothing to read"))?;
         let mut out = Sections::default();
         for number in 0..times {
-            let at = Instant::now();
-            source.collect(
-                &Tick { number, at, elapsed: second, interval: second, last: false, tracked: None },
-                &mut out,
-            )?;
+            source.collect(&Tick::new(number, Instant::now(), second, second), &mut out)?;
         }
         println!("{name}: {times} readings");
     }

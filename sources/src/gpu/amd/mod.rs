@@ -95,8 +95,18 @@ struct Amd {
 
 impl Source for Amd {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        let tree = tick.tracked.as_ref().map(|tracked| tracked.pids());
-        let usage = tree.as_deref().map(|tree| self.clients.read(tree, tick.at)).unwrap_or_default();
+        self.prime(tick, out)?;
+        let Gpus(list) = out.section();
+        for gpu in list.iter_mut() {
+            self.visible.add(&VARIABLES, &self.host.procfs, tick, &mut gpu.detail);
+        }
+        Ok(())
+    }
+
+    /// All but what has no counters and can wait.
+    fn prime(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        let tree = tick.job.map(|job| job.members);
+        let usage = tree.map(|tree| self.clients.read(tree, tick.at)).unwrap_or_default();
         let count = self.cards.len();
         let Gpus(list) = out.section();
         list.clear();
@@ -107,9 +117,8 @@ impl Source for Amd {
             let drawing = super::drm::processes(usage.iter().filter(|usage| usage.device == metrics.uuid));
             let share = |pid: u32| computing.iter().flatten().find(|process| process.pid == pid)?.utilization_pct;
             let listed = computing.iter().flatten().map(|process| (process.pid, process.vram_bytes)).collect();
-            let computing = self.namespace.those_in(tree.as_deref(), Some(listed), None, share);
+            let computing = self.namespace.those_in(tree, Some(listed), None, share);
             metrics.processes = computing.map(|computing| kfd::joined(drawing, computing));
-            self.visible.add(&VARIABLES, &self.host.procfs, tick, &mut metrics.detail);
             list.push(metrics);
         }
         Ok(())

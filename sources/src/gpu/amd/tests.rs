@@ -4,29 +4,15 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use resource_tracker_core::{Members, Reaped, Tracked};
+use resource_tracker_core::ObservedJob;
 use resource_tracker_metrics::{GpuMetrics, GpuProcess};
 
 use super::*;
 
-fn tick(number: u64, pid: Option<i32>) -> Tick {
-    let tracked = pid.map(|pid| Tracked {
-        pid,
-        spawned: false,
-        adopts_orphans: false,
-        fork_mark: None,
-        reaped: Reaped::default(),
-        cgroup: None,
-        members: Members::default().into(),
-    });
-    Tick {
-        number,
-        at: Instant::now(),
-        elapsed: Duration::from_secs(number),
-        interval: Duration::from_secs(1),
-        last: false,
-        tracked,
-    }
+/// With a job of these processes, the root first.
+fn tick(number: u64, job: Option<&[i32]>) -> Tick<'_> {
+    let job = job.map(|members| ObservedJob::new(members[0], false, members));
+    Tick { job, ..Tick::new(number, Instant::now(), Duration::from_secs(number), Duration::from_secs(1)) }
 }
 
 fn source(host: &Host) -> Option<Box<dyn Source>> {
@@ -121,7 +107,7 @@ fn processes_that_compute_belong_to_the_job() {
     write(root.path(), "class/kfd/kfd/proc/2/vram_4711", "0\n");
     let host = Host::new("/proc", root.path());
     let mut source = source(&host).unwrap();
-    let list = read(&mut *source, &tick(1, Some(own as i32)));
+    let list = read(&mut *source, &tick(1, Some(&[own as i32])));
     let expected = [GpuProcess { pid: own as i32, vram_bytes: Some(1 << 30), utilization_pct: Some(25.0) }];
     assert_eq!((list[0].processes.as_deref(), list[0].process_count), (Some(&expected[..]), Some(2)));
     let share = crate::gpu::Share::of_devices(&list).unwrap();

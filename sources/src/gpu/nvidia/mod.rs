@@ -86,21 +86,28 @@ struct Nvidia {
 
 impl Source for Nvidia {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        self.prime(tick, out)?;
+        let Gpus(list) = out.section();
+        self.pcie.read(self.library, list);
+        for gpu in list.iter_mut() {
+            self.visible.add(&VARIABLES, &self.host.procfs, tick, &mut gpu.detail);
+        }
+        Ok(())
+    }
+
+    /// All but what has no counters and can wait.
+    fn prime(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         let count = self.library.nvml.device_count()? as usize;
         if count != self.devices.len() {
             // One has appeared or is gone, and the others may have moved.
             self.devices = (0..count as u32).map(Device::new).collect();
         }
-        let tree = tick.tracked.as_ref().map(|tracked| tracked.pids());
+        let tree = tick.job.map(|job| job.members);
         let Gpus(list) = out.section();
         list.clear();
         for device in &mut self.devices {
-            let mut parts = device.read(self.library, count, tick, tree.as_deref(), &mut self.namespace);
+            let mut parts = device.read(self.library, count, tick, tree, &mut self.namespace);
             list.append(&mut parts);
-        }
-        self.pcie.read(self.library, list, tick.number);
-        for gpu in list.iter_mut() {
-            self.visible.add(&VARIABLES, &self.host.procfs, tick, &mut gpu.detail);
         }
         Ok(())
     }

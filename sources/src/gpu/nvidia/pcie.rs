@@ -24,12 +24,11 @@ pub(super) struct Pcie {
 
 impl Pcie {
     /// Reads the device whose turn it is, and tells what is known of all. Parts of devices have no link of their own.
-    pub(super) fn read(&mut self, library: &Library, gpus: &mut [GpuMetrics], tick: u64) {
+    pub(super) fn read(&mut self, library: &Library, gpus: &mut [GpuMetrics]) {
         let mut whole: Vec<&mut GpuMetrics> = gpus.iter_mut().filter(|gpu| super::is_whole(gpu)).collect();
         self.rates.resize(whole.len(), (None, None));
         let now = Instant::now();
-        // The baseline primes counters; what has none can wait.
-        if tick > 0 && !whole.is_empty() && self.due.is_none_or(|due| now >= due) {
+        if !whole.is_empty() && self.due.is_none_or(|due| now >= due) {
             self.turn = (self.turn + 1) % whole.len();
             self.rates[self.turn] = rates(library, self.turn as u32);
             self.due = Some(now + pause(now.elapsed()));

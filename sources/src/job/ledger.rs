@@ -1,55 +1,7 @@
-//! The process tree that is tracked, and what only the tracker can know of it.
+//! What processes used whose end the tracker saw as their parent.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-/// The root of the process tree that is tracked.
-#[derive(Debug, Clone)]
-pub struct Tracked {
-    /// Its process id.
-    pub pid: i32,
-    /// Whether the tracker started it. What it used before the baseline then belongs to the run as well.
-    pub spawned: bool,
-    /// Whether orphans of it become children of this program's main thread, and nothing else does.
-    pub adopts_orphans: bool,
-    /// The soft `RLIMIT_RSS` that children of this program have which it forked itself, and nobody of the tree, if the program
-    /// has set such a mark.
-    pub fork_mark: Option<u64>,
-    /// What the tracker itself has waited for, as of the moment before this tick's reading.
-    pub reaped: Reaped,
-    /// The cgroup that was made for the tree alone, if one was.
-    pub cgroup: Option<Arc<JobCgroup>>,
-    /// The processes of the tree, for the sources that look for them elsewhere.
-    pub members: Arc<Members>,
-}
-
-/// The process ids of a tree. Whoever walks the tree writes them down at each tick; until then, and where nobody does,
-/// there is only the root.
-#[derive(Debug, Default)]
-pub struct Members(Mutex<Option<Vec<i32>>>);
-
-impl Members {
-    /// Writes down who belongs to the tree now.
-    pub fn set(&self, pids: impl Iterator<Item = i32>) {
-        let mut members = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let members = members.get_or_insert_default();
-        members.clear();
-        members.extend(pids);
-    }
-
-    /// Who belonged to the tree when it was last walked; `root` when nobody walks it.
-    pub fn get(&self, root: i32) -> Vec<i32> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_else(|| vec![root])
-    }
-}
-
-impl Tracked {
-    /// The processes of the tree, as of the last time that it was walked, in no particular order.
-    pub fn pids(&self) -> Vec<i32> {
-        self.members.get(self.pid)
-    }
-}
 
 /// What processes used whose end the tracker saw as their parent: the root, and orphans that it adopted. Each has the
 /// children that it had waited for included, as in `getrusage(2)`.
@@ -142,15 +94,4 @@ mod tests {
             assert_eq!(ledger.reaped(), Reaped { usage: Usage { max_rss: 7, ..Usage::default() }, root: true });
         });
     }
-}
-
-/// Directories of a cgroup that holds the tree and nothing else, in the hierarchies that were there to use.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct JobCgroup {
-    /// In the unified hierarchy (v2).
-    pub unified: Option<PathBuf>,
-    /// In the `cpuacct` hierarchy of v1, where there is no v2.
-    pub cpuacct: Option<PathBuf>,
-    /// In the `memory` hierarchy of v1.
-    pub memory: Option<PathBuf>,
 }

@@ -9,19 +9,19 @@ use crate::scan::{lines, number, words};
 
 /// What is used of `status`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Status {
+pub(crate) struct Status {
     /// The most memory that was resident, in bytes; `VmHWM`.
-    pub(super) peak_rss: u64,
+    pub(crate) peak_rss: u64,
     /// Whether its children vanish when they end, without handing on what they used: `SigIgn` has `SIGCHLD`.
-    pub(super) ignores_children: bool,
-    pub(super) switches: Switches,
+    pub(crate) ignores_children: bool,
+    pub(crate) switches: Switches,
 }
 
 /// Times that the threads of a process gave up their CPU, and were taken off it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Switches {
-    pub(super) voluntary: u64,
-    pub(super) involuntary: u64,
+pub(crate) struct Switches {
+    pub(crate) voluntary: u64,
+    pub(crate) involuntary: u64,
 }
 
 impl Switches {
@@ -30,7 +30,7 @@ impl Switches {
     }
 
     /// What was added since. A thread that ends takes its count along; that counts as nothing.
-    pub(super) fn since(self, before: Self) -> Self {
+    pub(crate) fn since(self, before: Self) -> Self {
         Self {
             voluntary: self.voluntary.saturating_sub(before.voluntary),
             involuntary: self.involuntary.saturating_sub(before.involuntary),

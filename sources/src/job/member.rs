@@ -9,24 +9,24 @@ use super::stat::{Io, Stat};
 use super::status::Status;
 
 /// A pid alone can be given to another process later; with the start time it cannot.
-pub(super) type Identity = (i32, u64);
+pub(crate) type Identity = (i32, u64);
 
 /// A process that has not run is believed for so long to be as it was: only its resident memory can have changed.
 const BELIEVED: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
-pub(super) struct Member {
-    pub(super) stat: Stat,
-    pub(super) io: Option<Io>,
+pub(crate) struct Member {
+    pub(crate) stat: Stat,
+    pub(crate) io: Option<Io>,
     /// CPU time of its own; `None` where only `stat` tells it.
-    pub(super) clock: Option<Duration>,
+    pub(crate) clock: Option<Duration>,
     /// The reading before.
-    pub(super) stat_before: Stat,
-    pub(super) io_before: Option<Io>,
+    pub(crate) stat_before: Stat,
+    pub(crate) io_before: Option<Io>,
     pub(super) status: Option<Status>,
     /// Whether it has run since `status` was read.
     pub(super) has_news: bool,
-    pub(super) is_root: bool,
+    pub(crate) is_root: bool,
     read_at: Option<Instant>,
     stat_file: Option<File>,
     io_file: Option<File>,
@@ -42,7 +42,7 @@ impl Member {
         member
     }
 
-    pub(super) fn identity(&self) -> Identity {
+    pub(crate) fn identity(&self) -> Identity {
         self.stat.identity()
     }
 

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use resource_tracker_core::{Host, Tick};
+use resource_tracker_core::{Host, Moment};
 
-use super::clock::speaks_of_us;
+use crate::pid_namespace::speaks_of_us;
 use crate::procfile::{ProcFile, attribute};
 use crate::scan::{number, value_of, words};
 
@@ -52,23 +52,23 @@ impl Issuer {
     }
 
     /// Nothing that is older than this process is of interest. `false` where ids do not tell what is older.
-    pub(super) fn begin_before(&mut self, pid: i32, tick: &Tick) -> bool {
-        let mark = self.mark(tick).map(|mark| Mark { pid: pid.saturating_sub(1), ..mark });
+    pub(super) fn begin_before(&mut self, pid: i32, moment: &Moment) -> bool {
+        let mark = self.mark(moment).map(|mark| Mark { pid: pid.saturating_sub(1), ..mark });
         (self.settled, self.latest) = (mark, mark);
         mark.is_some()
     }
 
     /// The ids that are not settled; `None` where all can be new.
-    pub(super) fn look(&mut self, tick: &Tick) -> Option<Issued> {
-        self.now = self.mark(tick);
+    pub(super) fn look(&mut self, moment: &Moment) -> Option<Issued> {
+        self.now = self.mark(moment);
         let (settled, now) = (self.settled?, self.now?);
         (!is_round(settled, now, self.largest)).then_some(Issued { after: settled.pid, last: now.pid })
     }
 
     /// Whether an id that was given to one process can be another's by now, when all can be new.
-    pub(super) fn may_have_reused(&self, tick: &Tick) -> bool {
+    pub(super) fn may_have_reused(&self, moment: &Moment) -> bool {
         let began_anew = self.latest.zip(self.now).is_some_and(|(latest, now)| now.pid < latest.pid);
-        began_anew || self.settled.is_some() || tick.elapsed >= LONG
+        began_anew || self.settled.is_some() || moment.elapsed >= LONG
     }
 
     /// What was named has been looked at.
@@ -80,11 +80,11 @@ impl Issuer {
         }
     }
 
-    fn mark(&mut self, tick: &Tick) -> Option<Mark> {
+    fn mark(&mut self, moment: &Moment) -> Option<Mark> {
         let pid = last_pid(self.loadavg.as_mut()?.read().ok()?)?;
-        let is_slow = tick.interval * 2 >= LONG;
+        let is_slow = moment.interval * 2 >= LONG;
         let forks = || value_of(self.stat.as_mut()?.read().ok()?, "processes");
-        Some(Mark { pid, at: tick.at, forks: is_slow.then(forks).flatten() })
+        Some(Mark { pid, at: moment.at, forks: is_slow.then(forks).flatten() })
     }
 }
 
@@ -146,8 +146,8 @@ mod tests {
         assert_eq!([few(3, 7), few(7, 2)], [None, None]);
     }
 
-    fn tick(at: Instant, interval: Duration) -> Tick {
-        Tick { number: 1, at, elapsed: interval, interval, last: false, tracked: None }
+    fn moment(at: Instant, interval: Duration) -> Moment {
+        Moment { number: 1, at, elapsed: interval, interval, last: false }
     }
 
     /// The ids of a stand-in for procfs, at looks that are so far apart.
@@ -161,12 +161,12 @@ mod tests {
         write("stat", "cpu 1\nprocesses 0\n".into());
         let mut issuer = Issuer::new(&Host::new(procfs.path(), procfs.path()));
         let mut at = Instant::now();
-        assert!(issuer.begin_before(100, &tick(at, interval)));
+        assert!(issuer.begin_before(100, &moment(at, interval)));
         let mut look = |(last, forks): &(i32, u64)| {
             write("loadavg", format!("0.00 0.00 0.00 1/90 {last}\n"));
             write("stat", format!("cpu 1\nprocesses {forks}\n"));
             at += interval;
-            let issued = issuer.look(&tick(at, interval));
+            let issued = issuer.look(&moment(at, interval));
             issuer.settle();
             issued.map(|issued| (issued.after, issued.last))
         };

@@ -5,19 +5,22 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
-use resource_tracker_core::{Host, Tick, Tracked};
+use resource_tracker_core::{Host, Moment};
 
-use super::clock::speaks_of_us;
 use super::files::Files;
 use super::member::{Identity, Member};
 use super::newcomers::Newcomers;
+use super::pids::Pids;
 use super::stat::Stat;
 use super::status::{Budget, Status, Switches};
+use super::tracked::TrackedJob;
 use crate::fork_mark;
+use crate::pid_namespace::speaks_of_us;
 use crate::scan::{number, words};
 
 pub(super) struct Tree {
     own_pid: i32,
+    has_begun: bool,
     files: Files,
     newcomers: Newcomers,
     has_clock: bool,
@@ -25,6 +28,8 @@ pub(super) struct Tree {
     root_has_ended: bool,
     /// Parents before their children, so that what a parent has taken over from a child is never counted twice.
     members: Vec<Member>,
+    /// How many of them were there at the walk before.
+    known: usize,
     by_pid: HashMap<i32, Identity>,
     gone: Vec<Gone>,
     /// Parents that have ended: the kernel has given their children to somebody else.
@@ -36,15 +41,15 @@ pub(super) struct Tree {
 
 /// A member that is not there any more.
 #[derive(Debug)]
-pub(super) struct Gone {
+pub(crate) struct Gone {
     /// As it was last seen.
-    pub(super) last: Member,
-    pub(super) heir: Heir,
+    pub(crate) last: Member,
+    pub(crate) heir: Heir,
 }
 
 /// Who takes over what a process has used when that is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Heir {
+pub(crate) enum Heir {
     Member(Identity),
     Tracker,
     Nobody,
@@ -52,25 +57,27 @@ pub(super) enum Heir {
 
 /// What a walk found in `status` files.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Found {
-    /// Switches since the walk before.
-    pub(super) switches: Switches,
+pub(crate) struct Found {
+    /// Switches since the root was born, or since the first walk when it was there before.
+    pub(crate) switches: Switches,
     /// The most memory that one process of the tree ever had resident, in bytes.
-    pub(super) peak_rss: u64,
+    pub(crate) peak_rss: u64,
     /// Whether there ever was one whose children vanish when they end.
-    pub(super) ignores_children: bool,
+    pub(crate) ignores_children: bool,
 }
 
 impl Tree {
     pub(super) fn new(host: &Host) -> anyhow::Result<Self> {
         Ok(Self {
             own_pid: std::process::id() as i32,
+            has_begun: false,
             files: Files::new(&host.procfs)?,
-            newcomers: Newcomers::new(host)?,
+            newcomers: Newcomers::new(host),
             has_clock: speaks_of_us(&host.procfs),
             root: None,
             root_has_ended: false,
             members: Vec::new(),
+            known: 0,
             by_pid: HashMap::new(),
             gone: Vec::new(),
             ended_parents: HashSet::new(),
@@ -90,6 +97,11 @@ impl Tree {
         &self.members
     }
 
+    /// Those of them that the last walk found first.
+    pub(super) fn joined(&self) -> &[Member] {
+        &self.members[self.known..]
+    }
+
     /// Those that the last walk did not find any more.
     pub(super) fn gone(&self) -> &[Gone] {
         &self.gone
@@ -99,19 +111,30 @@ impl Tree {
         self.found
     }
 
-    /// Brings the tree up to date.
-    pub(super) fn walk(&mut self, tracked: &Tracked, tick: &Tick) -> anyhow::Result<()> {
-        // Before anything changes: who is found gone has to be accounted for.
-        self.newcomers.list(tracked, tick)?;
-        self.root_has_ended |= tracked.reaped.root;
-        if tick.number > 1 {
-            // Those of the baseline belong to the first interval.
-            self.found.switches = Switches::default();
+    /// Brings the tree up to date. `root_was_reaped` is whether the root had been waited for before.
+    ///
+    /// # Errors
+    /// When the processes of the machine cannot be listed. The tree is as it was then: who is found gone has to be
+    /// accounted for.
+    pub(super) fn walk(
+        &mut self,
+        job: &TrackedJob,
+        root_was_reaped: bool,
+        pids: &mut Pids,
+        moment: &Moment,
+    ) -> anyhow::Result<()> {
+        let is_first = !self.has_begun;
+        if !(is_first && job.is_spawned() && self.newcomers.begin_with(job.pid, moment)) {
+            self.newcomers.list(pids, moment)?;
         }
-        self.refresh(tick.at);
-        self.find_heirs(tracked);
-        self.discover(tracked, tick);
-        self.read_status(tracked, tick);
+        self.has_begun = true;
+        self.root_has_ended |= root_was_reaped;
+        self.refresh(moment.at);
+        self.find_heirs(job);
+        self.discover(job, moment);
+        // A process that was there before the tracker counts from now.
+        let was_there = is_first && !job.is_spawned();
+        self.read_status(was_there, moment);
         Ok(())
     }
 
@@ -138,14 +161,14 @@ impl Tree {
     }
 
     /// For each that is gone, the nearest of its ancestors that is still here. Parents come first here as well.
-    fn find_heirs(&mut self, tracked: &Tracked) {
+    fn find_heirs(&mut self, job: &TrackedJob) {
         for index in 0..self.gone.len() {
             let (before, rest) = self.gone.split_at_mut(index);
             let gone = &mut rest[0];
             let parent = gone.last.stat.parent;
             gone.heir = if let Some(identity) = self.by_pid.get(&parent) {
                 Heir::Member(*identity)
-            } else if tracked.spawned && gone.last.is_root || tracked.adopts_orphans && parent == self.own_pid {
+            } else if job.is_spawned() && gone.last.is_root || job.adopts_orphans && parent == self.own_pid {
                 Heir::Tracker
             } else {
                 let ancestor = before.iter().find(|other| other.last.stat.pid == parent);
@@ -154,11 +177,12 @@ impl Tree {
         }
     }
 
-    fn discover(&mut self, tracked: &Tracked, tick: &Tick) {
-        let (own_pid, tree_pid) = (self.own_pid, tracked.pid);
+    fn discover(&mut self, job: &TrackedJob, moment: &Moment) {
+        let (own_pid, tree_pid) = (self.own_pid, job.pid);
+        self.known = self.members.len();
         let Self { files, newcomers, members, by_pid, root, root_has_ended, has_clock, .. } = self;
         let is_known = |pid, by_pid: &HashMap<i32, Identity>| by_pid.contains_key(&pid);
-        let unknown = newcomers.read(files, tracked, tick, members, |pid| is_known(pid, by_pid));
+        let unknown = newcomers.read(files, job, moment, members, |pid| is_known(pid, by_pid));
         if root.is_none() {
             *root = unknown.iter().find(|stat| stat.pid == tree_pid).map(Stat::identity);
         }
@@ -167,9 +191,9 @@ impl Tree {
         let may_be_adopted = |stat: &Stat| {
             stat.parent == own_pid && stat.exit_signal != 0 && stat.start_time >= root.1 && stat.pid != tree_pid
         };
-        let candidates = unknown.iter().filter(|stat| tracked.adopts_orphans && may_be_adopted(stat));
+        let candidates = unknown.iter().filter(|stat| job.adopts_orphans && may_be_adopted(stat));
         // Marks are asked for by process id.
-        let mark = tracked.fork_mark.filter(|_| *has_clock);
+        let mark = job.fork_mark.filter(|_| *has_clock);
         let candidates = candidates.filter(|stat| mark.is_none_or(|mark| !fork_mark::is_on(stat.pid, mark)));
         let orphans = adopted(files, own_pid, candidates.map(|stat| stat.pid).collect());
         let belongs = |stat: &Stat, by_pid: &HashMap<i32, Identity>| {
@@ -188,7 +212,7 @@ impl Tree {
                 let belongs = belongs(stat, by_pid);
                 if belongs {
                     by_pid.insert(stat.pid, stat.identity());
-                    members.push(Member::new(*stat, stat.identity() == root, files, *has_clock, tick.at));
+                    members.push(Member::new(*stat, stat.identity() == root, files, *has_clock, moment.at));
                 }
                 !belongs
             });
@@ -199,9 +223,10 @@ impl Tree {
         newcomers.settle();
     }
 
-    /// Reads `status` of those that have run, in turn, as far as the budget goes.
-    fn read_status(&mut self, tracked: &Tracked, tick: &Tick) {
-        self.budget.earn(tick.elapsed);
+    /// Reads `status` of those that have run, in turn, as far as the budget goes. What processes that `was_there` before the
+    /// tracker did until now does not count.
+    fn read_status(&mut self, was_there: bool, moment: &Moment) {
+        self.budget.earn(moment.elapsed);
         let count = self.members.len();
         for step in 0..count {
             let index = (self.next_status + step) % count;
@@ -217,8 +242,6 @@ impl Tree {
             member.has_news = false;
             let (pid, threads) = (member.stat.pid, member.stat.threads);
             let Some(status) = Status::read(&mut self.files, pid, threads) else { continue };
-            // A process that was there before the tracker counts from now.
-            let was_there = !tracked.spawned && tick.number == 0;
             let before = member.status.map(|status| status.switches);
             let since =
                 status.switches.since(before.unwrap_or(if was_there { status.switches } else { Switches::default() }));

@@ -1,6 +1,5 @@
 //! The CPU-time clock of another process: exact to the nanosecond, and cheaper than any file that tells it.
 
-use std::path::Path;
 use std::time::Duration;
 
 /// CPU time of the process, all its threads and those that have ended included, but not its children. Without a
@@ -19,13 +18,6 @@ pub(super) fn cpu_time(pid: i32) -> Option<Duration> {
     Some(Duration::new(u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?))
 }
 
-/// Whether the process ids in this procfs are those of this program's own namespace. Those of a host's procfs that is
-/// seen from a container are not.
-pub(super) fn speaks_of_us(procfs: &Path) -> bool {
-    let target = std::fs::read_link(procfs.join("self")).ok();
-    target.and_then(|target| target.to_str()?.parse().ok()) == Some(std::process::id())
-}
-
 #[cfg(test)]
 mod tests {
     use rustix::time::{ClockId, clock_gettime};
@@ -38,11 +30,5 @@ mod tests {
         let (before, asked, after) = (own(), cpu_time(std::process::id() as i32).unwrap(), own());
         assert!(before <= asked && asked <= after, "{before:?} {asked:?} {after:?}");
         assert_eq!(cpu_time(1 << 23), None, "more than the kernel gives out");
-    }
-
-    #[test]
-    fn a_procfs_of_others_is_told_apart() {
-        assert!(speaks_of_us(Path::new("/proc")));
-        assert!(!speaks_of_us(Path::new("/")));
     }
 }

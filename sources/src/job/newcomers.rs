@@ -1,16 +1,16 @@
 //! Processes that were not there before: found by their ids, without opening those that are older.
 
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use resource_tracker_core::{Host, Tick, Tracked};
+use resource_tracker_core::{Host, Moment};
 
 use super::descendants::{self, Parent};
 use super::files::Files;
 use super::issued::{Issued, Issuer};
 use super::member::{Member, is_of_a_process_that_is_gone};
+use super::pids::Pids;
 use super::stat::Stat;
-use crate::pids::{Pids, lock};
+use super::tracked::TrackedJob;
 
 /// So many ids are tried one by one, which costs less than a list.
 const FEW: i32 = 16;
@@ -20,7 +20,6 @@ const MANY: usize = 256;
 const FROM_ABOVE: Duration = Duration::from_millis(250);
 
 pub(super) struct Newcomers {
-    pids: Arc<Mutex<Pids>>,
     issuer: Issuer,
     /// Of the tick at hand; `None` where that does not tell who is new.
     issued: Option<Issued>,
@@ -36,9 +35,8 @@ pub(super) struct Newcomers {
 }
 
 impl Newcomers {
-    pub(super) fn new(host: &Host) -> anyhow::Result<Self> {
-        Ok(Self {
-            pids: Pids::shared(host)?,
+    pub(super) fn new(host: &Host) -> Self {
+        Self {
             issuer: Issuer::new(host),
             issued: None,
             candidates: Vec::new(),
@@ -47,27 +45,29 @@ impl Newcomers {
             unknown: Vec::new(),
             is_incomplete: false,
             found_from_above: None,
-        })
+        }
     }
 
-    /// Names those that can be new. Fails when the processes cannot be listed at this tick, which is not to be read then.
-    pub(super) fn list(&mut self, tracked: &Tracked, tick: &Tick) -> anyhow::Result<()> {
+    /// Names a root that this program has started, and nobody else: its descendants are as new as it is, and found later.
+    /// `false` where ids do not tell what is older.
+    pub(super) fn begin_with(&mut self, root: i32, moment: &Moment) -> bool {
         self.candidates.clear();
-        if tracked.spawned && tick.number == 0 && self.issuer.begin_before(tracked.pid, tick) {
-            // Its descendants are as new as it is, and belong to the first interval.
-            self.candidates.push(tracked.pid);
-            return Ok(());
-        }
-        self.issued = self.issuer.look(tick);
-        let Self { pids, candidates, foreign, issued, .. } = self;
+        self.candidates.push(root);
+        self.issuer.begin_before(root, moment)
+    }
+
+    /// Names those that can be new. Fails when the processes cannot be listed, so that nothing is to be read at this tick.
+    pub(super) fn list(&mut self, pids: &mut Pids, moment: &Moment) -> anyhow::Result<()> {
+        self.candidates.clear();
+        self.issued = self.issuer.look(moment);
+        let Self { candidates, foreign, issued, .. } = self;
         if let Some(few) = issued.and_then(|issued| issued.few(FEW)) {
             candidates.extend(few.filter(|pid| foreign.binary_search(pid).is_err()));
             return Ok(());
         }
-        let mut pids = lock(pids);
-        let listed = pids.list(tick.at)?;
+        let listed = pids.list()?;
         if issued.is_none() {
-            if self.issuer.may_have_reused(tick) {
+            if self.issuer.may_have_reused(moment) {
                 foreign.clear();
             }
             foreign.retain(|pid| listed.binary_search(pid).is_ok());
@@ -85,8 +85,8 @@ impl Newcomers {
     pub(super) fn read(
         &mut self,
         files: &mut Files,
-        tracked: &Tracked,
-        tick: &Tick,
+        job: &TrackedJob,
+        moment: &Moment,
         members: &[Member],
         is_member: impl Fn(i32) -> bool,
     ) -> &mut Vec<Stat> {
@@ -94,9 +94,9 @@ impl Newcomers {
         self.unknown.clear();
         self.is_incomplete = false;
         // A root that is new itself is nobody's child here.
-        let has_root = self.candidates.binary_search(&tracked.pid).is_ok();
+        let has_root = self.candidates.binary_search(&job.pid).is_ok();
         let are_many = self.candidates.len() > MANY + 2 * members.len() && self.issued.is_some() && !has_root;
-        if !(are_many && self.find_from_above(files, tracked, tick, members, is_member)) {
+        if !(are_many && self.find_from_above(files, job, moment, members, is_member)) {
             self.read_candidates(files);
         }
         &mut self.unknown
@@ -123,24 +123,24 @@ impl Newcomers {
     fn find_from_above(
         &mut self,
         files: &mut Files,
-        tracked: &Tracked,
-        tick: &Tick,
+        job: &TrackedJob,
+        moment: &Moment,
         members: &[Member],
         is_member: impl Fn(i32) -> bool,
     ) -> bool {
-        let is_recent = |at| tick.at.saturating_duration_since(at) < FROM_ABOVE;
-        if self.found_from_above.is_some_and(is_recent) && !tick.last {
+        let is_recent = |at| moment.at.saturating_duration_since(at) < FROM_ABOVE;
+        if self.found_from_above.is_some_and(is_recent) && !moment.last {
             return true;
         }
         let own_pid = std::process::id() as i32;
         // Read last: who loses a parent meanwhile comes here.
-        let own = tracked.adopts_orphans.then_some(Parent { pid: own_pid, threads: 1 });
+        let own = job.adopts_orphans.then_some(Parent { pid: own_pid, threads: 1 });
         let members = members.iter().map(|member| Parent { pid: member.stat.pid, threads: member.stat.threads });
         let Some(found) = descendants::new_ones(files, own.into_iter().chain(members), own_pid, is_member) else {
             return false;
         };
         self.unknown = found;
-        self.found_from_above = Some(tick.at);
+        self.found_from_above = Some(moment.at);
         true
     }
 
@@ -217,53 +217,43 @@ mod tests {
     /// A command of process id 1000, looked at once a second.
     struct Looks {
         newcomers: Newcomers,
+        pids: Pids,
         files: Files,
-        tracked: Tracked,
+        job: TrackedJob,
         members: Vec<Member>,
-        tick: Tick,
+        moment: Moment,
     }
 
     impl Looks {
         fn at(procfs: &Procfs) -> Self {
             let second = Duration::from_secs(1);
             Self {
-                newcomers: Newcomers::new(&Host::new(procfs.path(), procfs.path())).unwrap(),
+                newcomers: Newcomers::new(&Host::new(procfs.path(), procfs.path())),
+                pids: Pids::open(procfs.path()).unwrap(),
                 files: Files::new(procfs.path()).unwrap(),
-                tracked: Tracked {
-                    pid: 1000,
-                    spawned: true,
-                    adopts_orphans: true,
-                    fork_mark: None,
-                    reaped: Default::default(),
-                    cgroup: None,
-                    members: Arc::default(),
-                },
+                job: TrackedJob { adopts_orphans: true, ..TrackedJob::spawned(1000) },
                 members: Vec::new(),
-                tick: Tick {
-                    number: 0,
-                    at: Instant::now(),
-                    elapsed: second,
-                    interval: second,
-                    last: false,
-                    tracked: None,
-                },
+                moment: Moment { number: 0, at: Instant::now(), elapsed: second, interval: second, last: false },
             }
         }
 
         /// Whom it reads; all with a member as parent become members.
         fn look(&mut self) -> Vec<i32> {
-            let Self { newcomers, files, tracked, members, tick } = self;
-            newcomers.list(tracked, tick).unwrap();
+            let Self { newcomers, pids, files, job, members, moment } = self;
+            pids.begin_tick();
+            if moment.number > 0 || !newcomers.begin_with(job.pid, moment) {
+                newcomers.list(pids, moment).unwrap();
+            }
             let pids: Vec<i32> = members.iter().map(|member| member.stat.pid).collect();
-            let unknown = newcomers.read(files, tracked, tick, members, |pid| pids.contains(&pid));
+            let unknown = newcomers.read(files, job, moment, members, |pid| pids.contains(&pid));
             let read = unknown.iter().map(|stat| stat.pid).collect();
             let joins = |stat: &mut Stat| stat.pid == 1000 || pids.contains(&stat.parent);
             for stat in unknown.extract_if(.., joins) {
-                members.push(Member::new(stat, false, files, false, tick.at));
+                members.push(Member::new(stat, false, files, false, moment.at));
             }
             newcomers.settle();
-            tick.number += 1;
-            tick.at += tick.interval;
+            moment.number += 1;
+            moment.at += moment.interval;
             read
         }
     }

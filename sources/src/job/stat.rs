@@ -4,25 +4,25 @@ use crate::scan::{number, value_of, words};
 
 /// The fields of `/proc/PID/stat` that are used. Times are in clock ticks, `rss` in pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Stat {
-    pub(super) pid: i32,
-    pub(super) state: u8,
-    pub(super) parent: i32,
-    pub(super) major_faults: u64,
-    pub(super) children_major_faults: u64,
-    pub(super) utime: u64,
-    pub(super) stime: u64,
-    pub(super) children_utime: u64,
-    pub(super) children_stime: u64,
-    pub(super) threads: u64,
-    pub(super) start_time: u64,
-    pub(super) rss: u64,
-    pub(super) exit_signal: i32,
+pub(crate) struct Stat {
+    pub(crate) pid: i32,
+    pub(crate) state: u8,
+    pub(crate) parent: i32,
+    pub(crate) major_faults: u64,
+    pub(crate) children_major_faults: u64,
+    pub(crate) utime: u64,
+    pub(crate) stime: u64,
+    pub(crate) children_utime: u64,
+    pub(crate) children_stime: u64,
+    pub(crate) threads: u64,
+    pub(crate) start_time: u64,
+    pub(crate) rss: u64,
+    pub(crate) exit_signal: i32,
 }
 
 impl Stat {
     /// `4242 (a (b) c) S 1 4242 …`: the name may hold anything, so the fields begin after the last parenthesis.
-    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let open = text.iter().position(|byte| *byte == b'(')?;
         let close = text.iter().rposition(|byte| *byte == b')').filter(|close| *close > open)?;
         let pid = number(words(&text[..open]).next()?)?;
@@ -51,27 +51,27 @@ impl Stat {
         })
     }
 
-    pub(super) fn identity(&self) -> (i32, u64) {
+    pub(crate) fn identity(&self) -> (i32, u64) {
         (self.pid, self.start_time)
     }
 
     /// CPU time of the children that it has waited for, in ticks.
-    pub(super) fn children_time(&self) -> u64 {
+    pub(crate) fn children_time(&self) -> u64 {
         self.children_utime.saturating_add(self.children_stime)
     }
 
     /// Whether it has ended and only waits for its parent to take notice.
-    pub(super) fn is_dead(&self) -> bool {
+    pub(crate) fn is_dead(&self) -> bool {
         matches!(self.state, b'Z' | b'X' | b'x')
     }
 
     /// Whether it is a thread, and not the first one of a process: they have no exit signal.
-    pub(super) fn is_thread(&self) -> bool {
+    pub(crate) fn is_thread(&self) -> bool {
         self.exit_signal == -1
     }
 
     /// Whether its parent has just taken over what it used. It is still listed for a moment, and would count twice.
-    pub(super) fn is_taken_over(&self) -> bool {
+    pub(crate) fn is_taken_over(&self) -> bool {
         matches!(self.state, b'X' | b'x')
     }
 }
@@ -83,14 +83,14 @@ fn signed(word: &[u8]) -> i64 {
 
 /// Bytes that a process caused to be read from and written to storage, the children it has reaped included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Io {
-    pub(super) read_bytes: u64,
-    pub(super) write_bytes: u64,
+pub(crate) struct Io {
+    pub(crate) read_bytes: u64,
+    pub(crate) write_bytes: u64,
 }
 
 impl Io {
     /// `/proc/PID/io`, which can be read with the permission to trace the process.
-    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         Some(Self { read_bytes: value_of(text, "read_bytes")?, write_bytes: value_of(text, "write_bytes")? })
     }
 }

@@ -1,0 +1,77 @@
+//! What is seen of the job, and of the processes of the machine, before the sources are read.
+
+use std::any::Any;
+use std::time::{Duration, Instant};
+
+/// When is observed: one moment, at which the sources are read as well.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    /// 0 for the baseline, then 1 for the first sample, and so on.
+    pub number: u64,
+    /// When the tick began, on the monotonic clock.
+    pub at: Instant,
+    /// Time since the last observation that succeeded; zero the first time.
+    pub elapsed: Duration,
+    /// Time between two samples.
+    pub interval: Duration,
+    /// Whether the run ends with it.
+    pub last: bool,
+}
+
+/// Who looks at the job first at each tick, so that all sources see the same processes. A tracker has one at most, and
+/// without one there is no job.
+pub trait Observer: Send {
+    /// Looks at the job as it is now.
+    ///
+    /// # Errors
+    /// When it cannot be looked at. It is asked again later, with growing pauses; the sources see the job as it was, and
+    /// without details.
+    fn observe(&mut self, moment: &Moment) -> anyhow::Result<()>;
+
+    /// What the last observation has found. It only lends what is there.
+    fn seen(&self) -> Observation<'_>;
+}
+
+/// What an observer has found.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Observation<'a> {
+    /// The ids of all processes of the machine, in ascending order, when they were listed at this tick.
+    pub processes: Option<&'a [i32]>,
+    /// The job, if there is one.
+    pub job: Option<ObservedJob<'a>>,
+}
+
+/// The process tree that is tracked, as it was found.
+#[derive(Debug, Clone, Copy)]
+pub struct ObservedJob<'a> {
+    /// Process id of its root.
+    pub root: i32,
+    /// Whether the tracker started it. What it used before the baseline then belongs to the run as well.
+    pub spawned: bool,
+    /// The processes of it that are alive, in no particular order.
+    pub members: &'a [i32],
+    details: Option<&'a (dyn Any + Send + Sync)>,
+}
+
+impl<'a> ObservedJob<'a> {
+    /// A job without details.
+    pub fn new(root: i32, spawned: bool, members: &'a [i32]) -> Self {
+        Self { root, spawned, members, details: None }
+    }
+
+    /// With what only the sources of the observer's own crate can read.
+    pub fn with_details<T: Any + Send + Sync>(self, details: &'a T) -> Self {
+        Self { details: Some(details), ..self }
+    }
+
+    /// As it was when it could be observed last.
+    pub(crate) fn without_details(self) -> Self {
+        Self { details: None, ..self }
+    }
+
+    /// What the observer found beyond this, if it is a `T`. `None` as well when the job could not be observed at this tick.
+    pub fn details<T: Any>(&self) -> Option<&'a T> {
+        let details: &'a dyn Any = self.details?;
+        details.downcast_ref()
+    }
+}

@@ -1,0 +1,191 @@
+//! Looks at the job at each tick, before the sources are read.
+
+use std::sync::mpsc::Sender;
+
+use anyhow::Context;
+use resource_tracker_core::{Host, Moment, Observation, ObservedJob, Observer};
+
+use super::ledger::Reaped;
+use super::member::Member;
+use super::pids::Pids;
+use super::tracked::{JobCgroup, TrackedJob};
+use super::tree::{Found, Gone, Tree};
+
+/// The owner of the job's process tree, and of the list of the machine's processes.
+pub struct JobObserver {
+    job: TrackedJob,
+    host: Host,
+    /// Opened when it is first looked.
+    open: Option<Open>,
+    /// Process ids of those who are alive; the root's until it was first looked.
+    members: Vec<i32>,
+    tell: Option<Sender<(i32, u64)>>,
+}
+
+struct Open {
+    pids: Pids,
+    details: JobDetails,
+}
+
+/// What the sources of this crate know of the job beyond who belongs to it.
+pub(crate) struct JobDetails {
+    tree: Tree,
+    reaped: Reaped,
+    cgroup: JobCgroup,
+}
+
+impl JobObserver {
+    /// Looks at this job on this machine.
+    pub fn new(job: TrackedJob, host: Host) -> Self {
+        let members = vec![job.pid];
+        Self { job, host, open: None, members, tell: None }
+    }
+
+    /// Tells of each process that joins the job: its id, and when it started (field 22 of `/proc/PID/stat`). For who wants to
+    /// know on another thread.
+    pub fn tell_joins(mut self, to: Sender<(i32, u64)>) -> Self {
+        self.tell = Some(to);
+        self
+    }
+}
+
+impl Observer for JobObserver {
+    fn observe(&mut self, moment: &Moment) -> anyhow::Result<()> {
+        // Before anything is read, so that whoever is reaped meanwhile is not counted twice.
+        let reaped = self.job.ledger.reaped();
+        let Open { pids, details } = match &mut self.open {
+            Some(open) => open,
+            closed => closed.insert(Open::new(&self.host, self.job.cgroup.clone())?),
+        };
+        pids.begin_tick();
+        details.tree.walk(&self.job, reaped.root, pids, moment)?;
+        details.reaped = reaped;
+        self.members.clear();
+        self.members.extend(details.alive().map(|member| member.stat.pid));
+        if let Some(to) = &self.tell {
+            // Nobody listens any more when the run ends.
+            details.tree.joined().iter().for_each(|member| _ = to.send(member.identity()));
+        }
+        Ok(())
+    }
+
+    fn seen(&self) -> Observation<'_> {
+        let job = ObservedJob::new(self.job.pid, self.job.is_spawned(), &self.members);
+        match &self.open {
+            Some(Open { pids, details }) => {
+                Observation { processes: pids.listed(), job: Some(job.with_details(details)) }
+            }
+            None => Observation { processes: None, job: Some(job) },
+        }
+    }
+}
+
+impl Open {
+    fn new(host: &Host, cgroup: JobCgroup) -> anyhow::Result<Self> {
+        let details = JobDetails { tree: Tree::new(host)?, reaped: Reaped::default(), cgroup };
+        Ok(Self { pids: Pids::open(&host.procfs)?, details })
+    }
+}
+
+impl JobDetails {
+    /// Those of a job.
+    ///
+    /// # Errors
+    /// When the job was not observed at this tick.
+    pub(crate) fn of<'a>(job: &ObservedJob<'a>) -> anyhow::Result<&'a Self> {
+        job.details().context("the processes of the job could not be looked at")
+    }
+
+    /// Whether the root was ever there.
+    pub(crate) fn was_seen(&self) -> bool {
+        self.tree.was_seen() || self.reaped.root
+    }
+
+    /// The processes of the job, those that have ended and were not waited for among them. Parents come before their
+    /// children.
+    pub(crate) fn members(&self) -> &[Member] {
+        self.tree.members()
+    }
+
+    /// Those of them that have not ended.
+    pub(crate) fn alive(&self) -> impl Iterator<Item = &Member> {
+        self.members().iter().filter(|member| !member.stat.is_dead())
+    }
+
+    /// Those that are not there any more, since the last tick.
+    pub(crate) fn gone(&self) -> &[Gone] {
+        self.tree.gone()
+    }
+
+    /// What `status` files told so far.
+    pub(crate) fn found(&self) -> Found {
+        self.tree.found()
+    }
+
+    /// What those used whom this program had waited for when the tick began.
+    pub(crate) fn reaped(&self) -> &Reaped {
+        &self.reaped
+    }
+
+    /// The cgroup of the job alone.
+    pub(crate) fn cgroup(&self) -> &JobCgroup {
+        &self.cgroup
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::mpsc;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn moment(number: u64) -> Moment {
+        let second = Duration::from_secs(1);
+        Moment { number, at: Instant::now(), elapsed: second, interval: second, last: false }
+    }
+
+    /// A stand-in for procfs, which does not tell who is new: it is listed at each tick.
+    fn process(procfs: &Path, pid: i32, parent: i32) {
+        let stat =
+            format!("{pid} (x) S {parent} 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {pid}5 0 3 0 1 1 0 0 0 0 0 0 0 0 0 0 17");
+        std::fs::create_dir_all(procfs.join(pid.to_string())).unwrap();
+        std::fs::write(procfs.join(format!("{pid}/stat")), stat).unwrap();
+    }
+
+    #[test]
+    fn members_are_seen_and_told_once() {
+        let procfs = tempfile::tempdir().unwrap();
+        let (to, joins) = mpsc::channel();
+        let host = Host::new(procfs.path(), procfs.path());
+        let mut observer = JobObserver::new(TrackedJob::attached(30), host).tell_joins(to);
+        let seen = observer.seen();
+        assert_eq!((seen.processes, seen.job.unwrap().members), (None, &[30][..]), "nobody has looked yet");
+        process(procfs.path(), 1, 0);
+        process(procfs.path(), 30, 1);
+        process(procfs.path(), 31, 30);
+        observer.observe(&moment(0)).unwrap();
+        let seen = observer.seen();
+        assert_eq!((seen.processes, seen.job.unwrap().members), (Some(&[1, 30, 31][..]), &[30, 31][..]));
+        assert!(JobDetails::of(&seen.job.unwrap()).unwrap().was_seen());
+        std::fs::remove_file(procfs.path().join("31/stat")).unwrap();
+        process(procfs.path(), 32, 30);
+        observer.observe(&moment(1)).unwrap();
+        assert_eq!(observer.seen().job.unwrap().members, [30, 32]);
+        drop(observer);
+        assert_eq!(joins.iter().collect::<Vec<_>>(), [(30, 305), (31, 315), (32, 325)]);
+    }
+
+    #[test]
+    fn without_a_procfs_it_fails_until_there_is_one() {
+        let root = tempfile::tempdir().unwrap();
+        let procfs = root.path().join("proc");
+        let mut observer = JobObserver::new(TrackedJob::spawned(30), Host::new(&procfs, &procfs));
+        assert!(observer.observe(&moment(0)).is_err());
+        assert!(JobDetails::of(&observer.seen().job.unwrap()).is_err());
+        process(&procfs, 30, 1);
+        observer.observe(&moment(1)).unwrap();
+        assert_eq!(observer.seen().job.unwrap().members, [30]);
+    }
+}
