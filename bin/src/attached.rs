@@ -14,14 +14,19 @@ use crate::family::Family;
 /// How often is looked for descendants, whom only their living parent tells of.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// A look may take this part of the time, on a machine with very many processes.
-const SHARE: u32 = 200;
+/// A look, which reads every process of the machine, may take this part of the time.
+const SHARE: u32 = 2000;
+
+/// Among so many who have joined, those that have ended are looked for, so that they do not become ever more.
+const MANY: usize = 4096;
 
 /// The root of the tree, and those who belong to it.
 pub(crate) struct Attached {
     family: Family,
     /// Whom the sampler has found: the process id of each, and when it started.
     joins: Receiver<(i32, u64)>,
+    /// Whether the sampler looks so often that there is no need to look beside it.
+    is_sampled: bool,
     /// Whether procfs tells of this program's own pid namespace. Only those processes can be waited for.
     is_own_namespace: bool,
     /// One that lives: readable when it has ended.
@@ -31,11 +36,12 @@ pub(crate) struct Attached {
 
 impl Attached {
     /// Says so when there is no such process. It may still come.
-    pub(crate) fn new(root: i32, procfs: &Path, joins: Receiver<(i32, u64)>) -> Self {
+    pub(crate) fn new(root: i32, procfs: &Path, joins: Receiver<(i32, u64)>, interval: Duration) -> Self {
         let own = PathBuf::from(std::process::id().to_string());
         let mut attached = Self {
             family: Family::new(procfs, root),
             joins,
+            is_sampled: interval <= LOOK,
             is_own_namespace: fs::read_link(procfs.join("self")).is_ok_and(|target| target == own),
             living: None,
             next_look: Instant::now() + LOOK,
@@ -59,10 +65,14 @@ impl Attached {
             None => self.family.has_lost_root(),
         };
         let began = Instant::now();
-        if has_lost_one || began >= self.next_look {
-            // Before that looks, so that one who is not there any more has ended.
-            let joined: Vec<_> = self.joins.try_iter().collect();
-            self.family.look(joined);
+        if self.family.was_seen() {
+            // Before anything is looked at, so that one who is not there any more has ended.
+            self.family.join(self.joins.try_iter());
+        }
+        let needs_no_look = self.is_sampled && self.living.is_some() && self.family.len() <= MANY;
+        let is_due = began >= self.next_look && !needs_no_look;
+        if has_lost_one || is_due {
+            self.family.look();
             self.living = self.family.living().and_then(|pid| self.open(pid));
             self.next_look = began + LOOK.max(began.elapsed() * SHARE);
         }

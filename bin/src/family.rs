@@ -56,7 +56,7 @@ impl Family {
     pub(crate) fn new(procfs: &Path, root: i32) -> Self {
         let mut family =
             Self { procfs: procfs.to_owned(), root, seen: None, members: HashMap::new(), adopters: HashSet::new() };
-        family.look([]);
+        family.look();
         family
     }
 
@@ -73,8 +73,19 @@ impl Family {
         self.seen.is_some_and(|seen| !lives(seen))
     }
 
-    /// Looks at every process. Those whom somebody else has seen to belong to it do.
-    pub(crate) fn look(&mut self, others: impl IntoIterator<Item = (i32, u64)>) {
+    /// Those whom somebody else has seen to belong to it do: the number of each, and when it began.
+    pub(crate) fn join(&mut self, others: impl IntoIterator<Item = (i32, u64)>) {
+        let Some(root) = self.seen else { return };
+        self.members.extend(others.into_iter().filter(|(_, start)| *start >= root.start));
+    }
+
+    /// How many belong to it, also of those that have ended since the last look.
+    pub(crate) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Looks at every process.
+    pub(crate) fn look(&mut self) {
         let all = all(&self.procfs);
         self.members.retain(|pid, start| all.get(pid).is_some_and(|stat| stat.start == *start));
         match (self.seen, all.get(&self.root)) {
@@ -83,8 +94,6 @@ impl Family {
             _ => (),
         }
         let Some(root) = self.seen else { return };
-        let lives = |(pid, start): &(i32, u64)| all.get(pid).is_some_and(|stat| stat.start == *start);
-        self.members.extend(others.into_iter().filter(|other| other.1 >= root.start && lives(other)));
         let orphans = all.iter().filter(|(pid, stat)| self.is_orphan(&root, **pid, stat));
         let orphans: Vec<_> = orphans.map(|(pid, stat)| (*pid, stat.start)).collect();
         self.members.extend(orphans);
@@ -166,7 +175,7 @@ mod tests {
     }
 
     fn members(family: &mut Family) -> Vec<i32> {
-        family.look([]);
+        family.look();
         let mut members: Vec<i32> = family.members.keys().copied().collect();
         members.sort_unstable();
         members

@@ -19,8 +19,9 @@ pub(crate) fn run(mut tracker: Tracker, host: Host) -> anyhow::Result<Ending> {
     let signals = Signals::block(&stops.into_iter().filter(|signal| !Inherited::ignores(*signal)).collect::<SigSet>())?;
     let mut attached = None;
     if let Some(pid) = tracker.run().pid {
+        let interval = tracker.run().interval;
         let (tell, joins) = mpsc::channel();
-        attached = Some(Attached::new(pid, &host.procfs, joins));
+        attached = Some(Attached::new(pid, &host.procfs, joins, interval));
         tracker = tracker.observer(JobObserver::new(TrackedJob::attached(pid), host).tell_joins(tell));
     }
     let (closed, closer) = std::io::pipe()?;
