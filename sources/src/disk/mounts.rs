@@ -103,8 +103,10 @@ impl Surveyor {
     }
 
     fn disk_of_number(&self, number: &str) -> Option<String> {
-        let path = std::fs::canonicalize(self.sysfs.join("dev/block").join(number)).ok()?;
-        let whole = if path.join("partition").exists() { path.parent()? } else { &path };
+        let link = self.sysfs.join("dev/block").join(number);
+        // `../../devices/…/block/vda/vda1`
+        let path = std::fs::read_link(&link).ok()?;
+        let whole = if link.join("partition").exists() { path.parent()? } else { &path };
         let name = kernel_name(&whole.file_name()?.to_string_lossy());
         self.devices.contains_key(&name).then_some(name)
     }
