@@ -98,8 +98,8 @@ pub trait SourceConfig: Debug + Send + Sync {
     /// When the hardware is here and cannot be read. It is tried again later, with growing pauses.
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>>;
 
-    /// Whether a glance shows that the hardware is not here. A source that can block then needs no thread to find out:
-    /// [`build`](Self::build), which must say so as well, is called without one.
+    /// Whether a glance shows that the hardware is not here. A source that can block then needs no thread to find out,
+    /// and [`build`](Self::build), which must say so as well, is not called.
     fn is_plainly_absent(&self, _host: &Host) -> bool {
         false
     }

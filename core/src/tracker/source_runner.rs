@@ -52,10 +52,12 @@ impl SourceRunner {
     pub(crate) fn new(name: &str, config: Box<dyn SourceConfig>, host: &Host, interval: Duration) -> Self {
         let Schedule { cadence, blocking } = config.schedule();
         let component = format!("source {name}");
-        let needs_thread = blocking && !config.is_plainly_absent(host);
+        let is_absent = blocking && config.is_plainly_absent(host);
         let reader = Reader::new(&component, config, host.clone());
         let (mut state, mut thread) = (SourceState::Awaited, Thread::Ended);
-        if needs_thread {
+        if is_absent {
+            state = SourceState::Absent;
+        } else if blocking {
             let every = if let Cadence::Every(every) = cadence { every.max(interval) } else { interval };
             match BlockingSource::new(name, reader, every) {
                 Ok(source) => thread = Thread::Own(source),
