@@ -19,6 +19,8 @@ pub(super) enum Failure {
 }
 
 /// Starts a process that becomes what `exec` turns it into, and waits until it has, or until `exec` returned its error.
+/// It has a copy of the memory: one that shared it, as `vfork` makes them, would begin with the peak memory of the tracker,
+/// which the kernel then tells of the command (4.9 instead of 1.6 MiB for `true`).
 /// With a `cgroup` (of v2) it is born in there: entering it later would hold every process of the machine up for a moment.
 ///
 /// # Errors

@@ -74,11 +74,6 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
         }
     };
     inherited.leave_descriptors();
-    // Where there was no room for the witness, there is none for it.
-    let mut guardian = match witness.is_there() {
-        true => Guardian::start(inherited.command_line(), child),
-        false => Guardian::none(inherited.command_line(), child),
-    };
     let mut job = TrackedJob::spawned(child.as_raw_nonzero().get());
     (job.adopts_orphans, job.fork_mark, job.cgroup) = (adopts, inherited.fork_mark(), cgroup.job());
     let ledger = job.ledger.clone();
@@ -87,6 +82,11 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
     if let Err(error) = &running {
         log::warn!("no thread to sample with ({error}); the command runs unrecorded");
     }
+    // While the sampler begins. Where there was no room for the witness, there is none for it.
+    let mut guardian = match witness.is_there() {
+        true => Guardian::start(inherited.command_line(), child),
+        false => Guardian::none(inherited.command_line(), child),
+    };
     cgroup.sweep();
     let ending = supervise::until_exit(child, parent, &mut witness, &mut guardian, &signals, &mut children, &ledger);
     witness.dismiss();

@@ -47,7 +47,7 @@ impl Witness {
     pub(super) fn catch_up(&self) {
         let Some(pid) = self.companion.pid() else { return };
         // In this order: what comes in between is only here.
-        let (witness, own) = (pending_of(pid), pending_of(rustix::process::getpid().as_raw_nonzero().get()));
+        let (witness, own) = (pending_of(pid), own_pending());
         let missed = witness.unwrap_or_default() & !own.unwrap_or(u64::MAX);
         for signal in (1..=64).filter(|signal| missed & (1 << (signal - 1)) != 0) {
             // SAFETY: a system call on numbers.
@@ -157,6 +157,17 @@ pub(super) fn is_stopped(pid: i32) -> Option<bool> {
     // The name before it may hold anything, what follows are numbers.
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     Some(matches!(stat.get(end + 2)?, b'T' | b't'))
+}
+
+/// The signals that are pending for this process, where all are blocked.
+fn own_pending() -> Option<u64> {
+    // SAFETY: zeros are a value of the set, which the call writes to, and which outlives it.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        let found = libc::sigpending(&mut set) == 0;
+        let bits = (1..=64).filter(|signal| libc::sigismember(&set, *signal) == 1).map(|signal| 1 << (signal - 1));
+        found.then(|| bits.sum())
+    }
 }
 
 /// The signals that are pending for a process, the lowest bit for the first.
