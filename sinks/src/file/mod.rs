@@ -131,6 +131,22 @@ impl FileConfig {
         Ok(Contents { encoder: self.encoder()?, gzip: self.is_compressed() })
     }
 
+    fn open(&self) -> anyhow::Result<FileSink> {
+        self.check()?;
+        let (rotation, contents) = (self.rotation()?, self.contents()?);
+        let output = Output::open(&self.path, self.permissions()?, self.if_exists, contents, rotation.is_on())?;
+        Ok(FileSink {
+            output,
+            contents,
+            rotation,
+            last: None,
+            lines: Vec::new(),
+            begun: false,
+            has_written: false,
+            warned: false,
+        })
+    }
+
     fn is_compressed(&self) -> bool {
         self.gzip.unwrap_or_else(|| has_suffix(&self.path, "gz"))
     }
@@ -167,19 +183,7 @@ impl SinkConfig for FileConfig {
     }
 
     fn build(&self, _: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
-        self.check()?;
-        let (rotation, contents) = (self.rotation()?, self.contents()?);
-        let output = Output::open(&self.path, self.permissions()?, self.if_exists, contents, rotation.is_on())?;
-        Ok(Box::new(FileSink {
-            output,
-            contents,
-            rotation,
-            member: None,
-            lines: Vec::new(),
-            begun: false,
-            has_written: false,
-            warned: false,
-        }))
+        Ok(Box::new(self.open()?))
     }
 }
 
@@ -189,14 +193,22 @@ struct FileSink {
     output: Output,
     contents: Contents,
     rotation: Rotation,
-    /// The gzip member that this sink wrote last, and the length that the file had then.
-    member: Option<(Member, u64)>,
+    last: Option<LastMember>,
     /// The line that is written, and before it those that wait for a turn.
     lines: Vec<u8>,
     /// Whether the end of the file was found, or made, to be one that can be added to.
     begun: bool,
     has_written: bool,
     warned: bool,
+}
+
+/// The gzip member that this sink wrote last.
+struct LastMember {
+    member: Member,
+    /// The length that the file had then.
+    end: u64,
+    /// Which of the files it is in, by [`Output::changes`].
+    file: u64,
 }
 
 impl Sink for FileSink {
@@ -299,10 +311,11 @@ impl FileSink {
 
     fn add_compressed(&mut self, turn: Turn) -> anyhow::Result<()> {
         let is_ours = turn == Turn::Held && self.output.is_regular();
-        let length = self.output.len();
-        let last = self.member.take().filter(|(member, end)| is_ours && *end == length && !member.is_full());
+        let (length, file) = (self.output.len(), self.output.changes());
+        // It is the end of the file when nobody has added anything since, and the file is not another one of that length.
+        let is_end = |last: &LastMember| is_ours && last.end == length && last.file == file && !last.member.is_full();
         let mut grown = None;
-        if let Some((mut member, end_of_file)) = last {
+        if let Some(LastMember { mut member, end: end_of_file, .. }) = self.last.take().filter(is_end) {
             let end = member.end();
             let bytes = member.add(&self.lines)?;
             grown = self.output.replace_end(end_of_file, &end, &bytes)?.then_some(member);
@@ -315,7 +328,7 @@ impl FileSink {
                 member
             }
         };
-        self.member = is_ours.then(|| (member, self.output.len()));
+        self.last = is_ours.then(|| LastMember { member, end: self.output.len(), file });
         Ok(())
     }
 
@@ -323,5 +336,33 @@ impl FileSink {
         if !std::mem::replace(&mut self.warned, true) {
             log::warn!("{error:#}; {so}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    /// The new file can have the length, and the inode, of the one that was written to before.
+    #[test]
+    fn a_member_is_never_grown_in_another_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run.jsonl.gz");
+        let config = FileConfig { path: path.clone(), rotate_bytes: 1 << 20, ..FileConfig::default() };
+        let (mut one, mut other) = (config.open().unwrap(), config.open().unwrap());
+        let write = |sink: &mut FileSink, number: u8| {
+            sink.lines = format!("{{\"timestamp_secs\":{number}}}\n").into_bytes();
+            sink.write_lines(0).unwrap();
+            std::fs::metadata(&path).unwrap().len()
+        };
+        let length = write(&mut one, 1);
+        std::fs::rename(&path, directory.path().join("aside")).unwrap();
+        assert_eq!(write(&mut other, 2), length);
+        write(&mut one, 3);
+        let mut text = String::new();
+        gzip::reader(std::fs::File::open(&path).unwrap()).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "{\"timestamp_secs\":2}\n{\"timestamp_secs\":3}\n");
     }
 }

@@ -38,6 +38,8 @@ pub(super) struct Output {
     is_rotated: bool,
     looked: Instant,
     opened: Instant,
+    /// How many files it has written to before this one.
+    changes: u64,
     said: Said,
 }
 
@@ -88,6 +90,7 @@ impl Output {
             is_rotated,
             looked: now,
             opened: now,
+            changes: 0,
             said: Said::default(),
         };
         if output.is_regular() {
@@ -121,6 +124,12 @@ impl Output {
     /// How many bytes the file has.
     pub(super) fn len(&self) -> u64 {
         self.file.metadata().map_or(0, |metadata| metadata.len())
+    }
+
+    /// How often it has begun to write to another file. What was written by one is not told by its inode: the next one can
+    /// have the same, once the old one is deleted.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// How long ago it was opened.
@@ -221,6 +230,7 @@ impl Output {
         self.file = file;
         self.inode = inode(metadata);
         self.opened = Instant::now();
+        self.changes += 1;
     }
 
     /// Gives the file a name with a number, and begins it anew, with the permissions that it had. Returns the name.
