@@ -103,6 +103,15 @@ fn who_continues_a_stopped_group_by_the_tracker_continues_the_command() {
     assert_eq!(lines.map(Result::unwrap).collect::<Vec<_>>(), ["15".to_owned(), libc::SIGRTMAX().to_string()]);
 }
 
+/// Whether a signal waits for the process.
+fn has_pending(pid: Pid) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    status
+        .lines()
+        .filter(|line| line.starts_with("ShdPnd:") || line.starts_with("SigPnd:"))
+        .any(|line| !line.ends_with(":\t0000000000000000"))
+}
+
 #[test]
 fn a_witness_that_was_killed_or_stopped_has_a_signal_heard_once() {
     for done in [Signal::SIGKILL, Signal::SIGSTOP] {
@@ -117,6 +126,10 @@ fn a_witness_that_was_killed_or_stopped_has_a_signal_heard_once() {
         for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGCONT] {
             killpg(pid(&child), signal).unwrap();
             assert_eq!(lines.next().unwrap().unwrap(), (signal as i32).to_string(), "{done}");
+            // The command can hear it before the tracker does, which continues a witness that is stopped by a signal as well.
+            wait_until("the end of it", || {
+                ![pid(&child), companion(&child, WITNESS).unwrap()].into_iter().any(has_pending)
+            });
         }
         last_signal(pid(&child));
         assert!(child.wait().unwrap().success());

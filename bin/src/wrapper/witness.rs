@@ -58,6 +58,10 @@ impl Witness {
     /// Whether this signal, which has arrived here, went to the whole group. Each one is told of once.
     /// `None` where that is not known.
     pub(super) fn group_had(&mut self, signal: i32) -> Option<bool> {
+        if signal == libc::SIGCONT {
+            // It may not have come as far as the witness, and continues that as well.
+            let_group_signals_arrive();
+        }
         // The group's SIGCONT would have continued it.
         if self.goes_on_after_a_stop() && signal == libc::SIGCONT {
             return Some(false);
