@@ -17,7 +17,7 @@ fn every_component_is_registered_in_the_stripped_binary() {
         "cpu", "process", "cgroup", "perf", "memory", "network", "disk", "pressure", "energy", "nvidia", "amd", "drm",
         "host", "cloud",
     ];
-    assert_eq!(names, [&sources[..], &["csv", "file", "sentinel-s3", "stdout-json"]].concat());
+    assert_eq!(names, [&sources[..], &["csv", "file", "sentinel-s3", "stdout-json"], &["host", "job-gpus"]].concat());
     let schema: serde_json::Value =
         serde_json::from_slice(&command(&binary).arg("schema").output().unwrap().stdout).unwrap();
     for section in ["cpu", "cgroup", "perf", "memory", "pressure", "network", "disk", "gpu", "energy", "host", "cloud"]

@@ -17,6 +17,10 @@ pub(crate) fn components(cli: &Cli) -> anyhow::Result<i32> {
             describe(&mut text, kind, &component)?;
         }
     }
+    for derivation in settings.registry().derivations() {
+        writeln!(text, "{:<12} derivation  on, built in", derivation.name())?;
+        writeln!(text, "    {}", derivation.description())?;
+    }
     print(text.as_bytes())
 }
 
