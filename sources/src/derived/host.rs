@@ -26,6 +26,9 @@ register_derivation!(DerivationEntry::new::<Told>("host", "The facts of the mach
 impl Derivation for Told {
     fn derive(&mut self, tick: &Tick, sample: &Sample, out: &mut Sections) -> anyhow::Result<()> {
         self.allocation.add(sample);
+        if self.is_told && !tick.last {
+            return Ok(());
+        }
         if let (None, Some(facts)) = (&self.seen, sample.get::<HostFacts>()) {
             self.seen = Some((facts.clone(), tick.at));
         }
