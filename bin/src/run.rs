@@ -46,8 +46,8 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
     for (name, config) in sources {
         tracker = tracker.source(name, config);
     }
-    for entry in derivations {
-        tracker = tracker.derivation(entry.name(), entry.build());
+    for derivation in derivations {
+        tracker = tracker.derivation(derivation.name(), derivation.build()?);
     }
     for (name, config) in sinks {
         let context = || format!("sinks.{name}");

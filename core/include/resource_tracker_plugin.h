@@ -1,15 +1,15 @@
-/* The plugin interface of resource-tracker, version 1.1.
+/* The plugin interface of resource-tracker, version 1.2.
 
-   A plugin is a shared library with the one symbol that is declared at the end. It describes sources, which read, and
-   sinks, which write. It can be written in any language that can export a C function.
+   A plugin is a shared library with the one symbol that is declared at the end. It describes sources, which read, sinks,
+   which write, and derivations, which say what follows from a sample. It can be written in any language that can export a C function.
 
    Who owns what: every text and table that is passed belongs to the one who passes it, and is valid as long as its
    comment says. Nothing is freed by the other side.
    Threads: the calls of one state never overlap, but may come from different threads. Those of different states may.
-   What may be called when: `check` at any time; `open`, then `collect` (or `start`, `write`, `finish`) as often as it comes,
-   then `close`, after which nothing uses the state. `rt_host.log` from `open` to `close`, on any thread.
+   What may be called when: `check` at any time; `open`, then `collect` (`derive`; or `start`, `write`, `finish`) as often as it
+   comes, then `close`, after which nothing uses the state. `rt_host.log` from `open` to `close`, on any thread.
    What must not happen: a call must not unwind, throw, longjmp out or end the process. It may take its time: every source
-   and sink has a thread of its own.
+   and sink has a thread of its own. Only a derivation may not: the sample waits for it.
    Sizes: each struct begins with the size that its writer knows. Fields that came later are at the end, and are to be
    used only when the size covers them; RT_HAS does that.
 
@@ -25,7 +25,7 @@
 #define RT_ABI_MAJOR 1
 
 // Grows when fields or flags are added.
-#define RT_ABI_MINOR 1
+#define RT_ABI_MINOR 2
 
 // The call did what it should.
 #define RT_OK 0
@@ -87,7 +87,7 @@ typedef struct rt_reply {
   void (*fail)(void *context, struct rt_text message);
 } rt_reply;
 
-// The tracker, as a source or a sink sees it. It is valid from `open` until `close` has returned.
+// The tracker, as a component sees it. It is valid from `open` until `close` has returned.
 typedef struct rt_host {
   // `sizeof(rt_host)` of the tracker.
   size_t size;
@@ -198,6 +198,28 @@ typedef struct rt_sink {
   int32_t (*check)(const struct rt_sink *own, struct rt_text config, const struct rt_reply *reply);
 } rt_sink;
 
+// A derivation: what follows from what the sources saw in one sample. States are used as those of sources are, on the
+// thread that takes the samples, which waits for the answer. Since 1.2.
+typedef struct rt_derivation {
+  // `sizeof(rt_derivation)` of the plugin.
+  size_t size;
+  // Its name, as that of a source. No other derivation may have it.
+  struct rt_text name;
+  // What it adds, in one line.
+  struct rt_text description;
+  // Makes a state, at the first sample. `run` is what `rt_sink.start` gets. The rest is as in `rt_source.open`.
+  int32_t (*open)(const struct rt_derivation *own,
+                  const struct rt_host *host,
+                  struct rt_text run,
+                  void **state,
+                  const struct rt_reply *reply);
+  // Looks at one sample, the JSON object that the tracker prints without what derivations add, and writes one JSON
+  // object: the name of each section, and the section.
+  int32_t (*derive)(void *state, const struct rt_tick *tick, struct rt_text sample, const struct rt_reply *reply);
+  // Frees the state.
+  void (*close)(void *state);
+} rt_derivation;
+
 // What a plugin consists of. It stays as it is until the process ends, with all that it points to: a plugin is never
 // unloaded.
 typedef struct rt_plugin {
@@ -213,7 +235,7 @@ typedef struct rt_plugin {
   struct rt_text name;
   // Its version.
   struct rt_text version;
-  // The sections that its sources write: a JSON object of the name of each and its JSON Schema, where properties have
+  // The sections that its sources and derivations write: a JSON object of the name of each and its JSON Schema, where properties have
   // `description`, `unit` and `kind` (`gauge`, `counter`, `delta` or `info`).
   struct rt_text sections;
   // Its sources.
@@ -224,6 +246,10 @@ typedef struct rt_plugin {
   const struct rt_sink *const *sinks;
   // Number of them.
   size_t sink_count;
+  // Its derivations. Since 1.2.
+  const struct rt_derivation *const *derivations;
+  // Number of them. Since 1.2.
+  size_t derivation_count;
 } rt_plugin;
 
 
@@ -300,7 +326,14 @@ _Static_assert(offsetof(rt_sink, write) == 96, "rt_sink.write");
 _Static_assert(offsetof(rt_sink, finish) == 104, "rt_sink.finish");
 _Static_assert(offsetof(rt_sink, close) == 112, "rt_sink.close");
 _Static_assert(offsetof(rt_sink, check) == 120, "rt_sink.check");
-_Static_assert(sizeof(rt_plugin) == 96, "rt_plugin");
+_Static_assert(sizeof(rt_derivation) == 64, "rt_derivation");
+_Static_assert(offsetof(rt_derivation, size) == 0, "rt_derivation.size");
+_Static_assert(offsetof(rt_derivation, name) == 8, "rt_derivation.name");
+_Static_assert(offsetof(rt_derivation, description) == 24, "rt_derivation.description");
+_Static_assert(offsetof(rt_derivation, open) == 40, "rt_derivation.open");
+_Static_assert(offsetof(rt_derivation, derive) == 48, "rt_derivation.derive");
+_Static_assert(offsetof(rt_derivation, close) == 56, "rt_derivation.close");
+_Static_assert(sizeof(rt_plugin) == 112, "rt_plugin");
 _Static_assert(offsetof(rt_plugin, size) == 0, "rt_plugin.size");
 _Static_assert(offsetof(rt_plugin, abi_major) == 8, "rt_plugin.abi_major");
 _Static_assert(offsetof(rt_plugin, abi_minor) == 10, "rt_plugin.abi_minor");
@@ -312,6 +345,8 @@ _Static_assert(offsetof(rt_plugin, sources) == 64, "rt_plugin.sources");
 _Static_assert(offsetof(rt_plugin, source_count) == 72, "rt_plugin.source_count");
 _Static_assert(offsetof(rt_plugin, sinks) == 80, "rt_plugin.sinks");
 _Static_assert(offsetof(rt_plugin, sink_count) == 88, "rt_plugin.sink_count");
+_Static_assert(offsetof(rt_plugin, derivations) == 96, "rt_plugin.derivations");
+_Static_assert(offsetof(rt_plugin, derivation_count) == 104, "rt_plugin.derivation_count");
 #endif
 
 #endif  /* RESOURCE_TRACKER_PLUGIN_H */

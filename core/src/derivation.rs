@@ -1,50 +1,6 @@
 //! What follows from a whole sample.
 //!
-//! ```
-//! use resource_tracker_core::unit::Gauge;
-//! use resource_tracker_core::{
-//!     Derivation, DerivationEntry, Sample, Section, Sections, Tick, register_derivation, register_section,
-//! };
-//! use schemars::JsonSchema;
-//! use serde::{Deserialize, Serialize};
-//!
-//! /// Memory beside the machine's own: `headroom`.
-//! #[derive(Debug, Clone, Default, Serialize, JsonSchema)]
-//! struct Headroom {
-//!     /// Free for new programs, as often as the job's memory.
-//!     #[schemars(transform = Gauge("jobs"))]
-//!     jobs: Option<f64>,
-//! }
-//!
-//! impl Section for Headroom {
-//!     const NAME: &'static str = "headroom";
-//! }
-//!
-//! #[derive(Deserialize)]
-//! struct Memory {
-//!     available_mib: f64,
-//! }
-//!
-//! #[derive(Deserialize)]
-//! struct Job {
-//!     process_rss_mib: Option<f64>,
-//! }
-//!
-//! #[derive(Default)]
-//! struct HeadroomOfJob;
-//!
-//! impl Derivation for HeadroomOfJob {
-//!     fn derive(&mut self, _: &Tick, sample: &Sample, out: &mut Sections) -> anyhow::Result<()> {
-//!         let (memory, job) = (sample.read::<Memory>("memory"), sample.read::<Job>("cpu"));
-//!         let used = job.and_then(|job| job.process_rss_mib).filter(|used| *used > 0.0);
-//!         out.section::<Headroom>().jobs = memory.zip(used).map(|(memory, used)| memory.available_mib / used);
-//!         Ok(())
-//!     }
-//! }
-//!
-//! register_section!(Headroom);
-//! register_derivation!(DerivationEntry::new::<HeadroomOfJob>("headroom", "How often the job would fit beside itself"));
-//! ```
+//! `plugins-example/headroom` is a whole one, to be linked or loaded.
 
 use crate::sample::{Sample, Sections};
 use crate::source::Tick;

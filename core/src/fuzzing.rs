@@ -24,7 +24,7 @@ pub fn plugin_answer(bytes: &[u8]) {
 /// A sample for a plugin's sink.
 pub fn plugin_sample(text: &str) {
     let keep = |name: &str| if name == "cpu" { "cpu" } else { "other" };
-    if let Ok(sample) = Sample::from_json(text, &Arc::default(), keep) {
+    if let Ok(sample) = Sample::of_run(text, &Arc::default(), keep) {
         let _ = sample.write_json(&mut Vec::new());
     }
 }

@@ -17,6 +17,7 @@ pub mod fuzzing;
 mod guard;
 pub mod job;
 mod json;
+mod name;
 pub mod observer;
 mod patience;
 pub mod plugin;

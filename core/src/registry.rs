@@ -8,8 +8,8 @@ use anyhow::{Context, bail};
 use schemars::{Schema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::Value as Json;
 
-use crate::derivation::DerivationEntry;
-use crate::plugin::{self, Isolation, Plugin, PluginSection, SinkType, SourceType};
+use crate::derivation::{Derivation, DerivationEntry};
+use crate::plugin::{self, DerivationType, Isolation, Plugin, PluginSection, SinkType, SourceType};
 use crate::sample::SectionEntry;
 use crate::sink::SinkEntry;
 use crate::source::SourceEntry;
@@ -101,6 +101,55 @@ impl ComponentType {
     }
 }
 
+/// A derivation that there is.
+#[derive(Clone, Copy)]
+pub struct KnownDerivation(DerivationOrigin);
+
+#[derive(Clone, Copy)]
+enum DerivationOrigin {
+    Linked(&'static DerivationEntry),
+    Plugin(&'static DerivationType),
+}
+
+impl KnownDerivation {
+    /// What messages call it, unique among derivations.
+    pub fn name(&self) -> &'static str {
+        match self.0 {
+            DerivationOrigin::Linked(entry) => entry.name,
+            DerivationOrigin::Plugin(derivation) => &derivation.info.name,
+        }
+    }
+
+    /// What it adds, in one line.
+    pub fn description(&self) -> &'static str {
+        match self.0 {
+            DerivationOrigin::Linked(entry) => entry.description,
+            DerivationOrigin::Plugin(derivation) => &derivation.info.description,
+        }
+    }
+
+    /// The plugin that it is from; `None` for one that is linked in.
+    pub fn plugin(&self) -> Option<&'static Path> {
+        match self.0 {
+            DerivationOrigin::Linked(_) => None,
+            DerivationOrigin::Plugin(derivation) => Some(&derivation.file),
+        }
+    }
+
+    /// One for a run.
+    ///
+    /// # Errors
+    /// When the process that one in isolation is to have cannot be made.
+    pub fn build(&self) -> anyhow::Result<Box<dyn Derivation>> {
+        match self.0 {
+            DerivationOrigin::Linked(entry) => Ok(entry.build()),
+            DerivationOrigin::Plugin(derivation) => {
+                derivation.build().with_context(|| format!("plugin {}", derivation.file.display()))
+            }
+        }
+    }
+}
+
 /// A type of section: a key of a sample.
 pub(crate) enum SectionType {
     Linked(&'static SectionEntry),
@@ -130,14 +179,13 @@ impl Registry {
     pub fn load(&mut self, file: &Path, isolation: Isolation) -> anyhow::Result<()> {
         let plugin = plugin::load(file, isolation).with_context(|| format!("plugin {}", file.display()))?;
         let names = plugin.sources.iter().map(|source| &source.info.component.name);
-        let names: Vec<&String> = names.chain(plugin.sinks.iter().map(|sink| &sink.info.component.name)).collect();
-        for (index, name) in names.iter().enumerate() {
-            let taken = Kind::ALL.into_iter().flat_map(|kind| self.of(kind)).find(|known| known.name == name.as_str());
-            let who = match taken {
-                Some(known) => known.plugin().map_or("the built-in ones".to_owned(), |file| file.display().to_string()),
-                None if names[..index].contains(name) => "itself".to_owned(),
-                None => continue,
-            };
+        let names = names.chain(plugin.sinks.iter().map(|sink| &sink.info.component.name));
+        let known = Kind::ALL.into_iter().flat_map(|kind| self.of(kind)).map(|known| (known.name, known.plugin()));
+        let taken = name_that_is_taken(names, &known.collect::<Vec<_>>()).or_else(|| {
+            let known = self.derivations().into_iter().map(|known| (known.name(), known.plugin()));
+            name_that_is_taken(plugin.derivations.iter().map(|own| &own.info.name), &known.collect::<Vec<_>>())
+        });
+        if let Some((name, who)) = taken {
             bail!("plugin {}: its component {name} has the name of one of {who}", file.display());
         }
         self.plugins.push(plugin);
@@ -181,9 +229,12 @@ impl Registry {
         sorted_by_key(linked.chain(loaded), |sink| sink.name)
     }
 
-    /// All derivations that are linked in, by name.
-    pub fn derivations(&self) -> Vec<&'static DerivationEntry> {
-        sorted_by_key(inventory::iter::<DerivationEntry>(), |entry| entry.name)
+    /// All derivations, by name.
+    pub fn derivations(&self) -> Vec<KnownDerivation> {
+        let linked = inventory::iter::<DerivationEntry>().map(DerivationOrigin::Linked);
+        let loaded = self.plugins.iter().flat_map(|plugin| &plugin.derivations);
+        let loaded = loaded.map(|derivation| DerivationOrigin::Plugin(derivation));
+        sorted_by_key(linked.chain(loaded).map(KnownDerivation), KnownDerivation::name)
     }
 
     /// All components of a kind.
@@ -201,6 +252,26 @@ impl Registry {
         let loaded = loaded.map(SectionType::Plugin);
         sorted_by_key(linked.chain(loaded), SectionType::name)
     }
+}
+
+/// The first name among `names` that is there twice, or among those that are `known` already, and whose it is.
+fn name_that_is_taken<'a>(
+    names: impl Iterator<Item = &'a String>,
+    known: &[(&str, Option<&Path>)],
+) -> Option<(&'a str, String)> {
+    let mut own = Vec::new();
+    for name in names {
+        let who = match known.iter().find(|(known, _)| known == name) {
+            Some((_, plugin)) => plugin.map_or("the built-in ones".to_owned(), |file| file.display().to_string()),
+            None if own.contains(&name) => "itself".to_owned(),
+            None => {
+                own.push(name);
+                continue;
+            }
+        };
+        return Some((name, who));
+    }
+    None
 }
 
 impl fmt::Debug for Registry {

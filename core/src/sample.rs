@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 
 use crate::job::Run;
 use crate::json;
+use crate::name::name_forever;
 
 /// A part of a sample: one object or one list, under a name of its own.
 ///
@@ -262,8 +263,17 @@ impl Sample {
         serde_json::from_slice(&line).ok()
     }
 
-    /// A sample from the line that it was printed as. `keep` makes names of sections last.
-    pub(crate) fn from_json(line: &str, run: &Arc<Run>, keep: impl Fn(&str) -> &'static str) -> anyhow::Result<Self> {
+    /// The sample that was printed as this line, without what is known of its run: for tests of sinks and derivations, and
+    /// to read a recording. Its sections are found by [`read`](Self::read).
+    ///
+    /// # Errors
+    /// When the line is no JSON object.
+    pub fn from_json(line: &str) -> serde_json::Result<Self> {
+        Self::of_run(line, &Arc::default(), name_forever)
+    }
+
+    /// The same, of a run. `keep` makes names of sections last.
+    pub(crate) fn of_run(line: &str, run: &Arc<Run>, keep: impl Fn(&str) -> &'static str) -> serde_json::Result<Self> {
         let members: BTreeMap<String, &RawValue> = serde_json::from_str(line)?;
         let number = |name: &str| members.get(name).and_then(|value| value.get().parse::<f64>().ok()).unwrap_or(0.0);
         let seconds = |secs: f64| Duration::try_from_secs_f64(secs).unwrap_or_default();

@@ -42,7 +42,18 @@ impl<'a> Tick<'a> {
         let Moment { number, at, elapsed, interval, last } = *moment;
         Self { number, at, elapsed, interval, last, processes: seen.processes, job: seen.job }
     }
+
+    /// For how long its sample can be kept waiting by what works on another thread.
+    pub(crate) fn grace(&self) -> Duration {
+        match self.last {
+            true => GRACE,
+            false => GRACE.min(self.interval / 4),
+        }
+    }
 }
+
+/// How long a tick waits for an answer; less when the interval is short.
+pub(crate) const GRACE: Duration = Duration::from_millis(50);
 
 /// The machine that is read.
 #[derive(Debug, Clone)]

@@ -188,7 +188,7 @@ fn a_description_that_cannot_be_is_an_error() {
 
 #[test]
 fn older_and_newer_minor_versions_work() {
-    for kind in ["1.0", "", "1.2"] {
+    for kind in ["1.0", "", "1.9"] {
         let recording = Recording::new();
         let path = format!("--set=sinks.fake-file.path={}", recording.path().with_file_name("calls").display());
         let mut tracker = fake(kind, &["--enable=fake", &path, "-i", "0.1", "-o"]);
@@ -254,4 +254,43 @@ fn a_rust_sink_is_the_same_linked_and_loaded() {
     let told = used("process_utime_secs") + used("process_stime_secs");
     assert!((secs - told).abs() < 0.011 && secs > 0.05, "{message} {told}");
     assert!(all.iter().any(|sample| number(sample, "/uptime/secs") > 0.0));
+}
+
+/// It sees the sample of the same tick, in this process and in one of its own.
+#[test]
+fn a_derivation_of_a_plugin_adds_to_every_sample() {
+    let plugin = shared_library("headroom");
+    for isolate in ["--set=plugins.isolate=false", "--set=plugins.isolate=true"] {
+        let output = run(&plugin, &[&[isolate][..], &SLEEP].concat());
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""), "{isolate}");
+        let all = samples(&output.stdout);
+        let (last, before) = all.split_last().unwrap();
+        for sample in before {
+            let fits = number(sample, "/memory/available_mib") / number(sample, "/cpu/process_rss_mib");
+            // What is printed has six decimals.
+            assert!((number(sample, "/headroom/jobs") / fits - 1.0).abs() < 1e-3, "{isolate}: {sample}");
+        }
+        assert!(before.len() >= 5 && last.get("headroom").is_some(), "{last}");
+    }
+    let tool = |subcommand: &[&str]| {
+        let output = command(tracker()).arg("--plugin").arg(&plugin).args(subcommand).output().unwrap();
+        text(&output.stdout)
+    };
+    let line = format!("headroom     derivation  on, from {}", plugin.display());
+    assert!(tool(&["components"]).contains(&line), "{}", tool(&["components"]));
+    let schema: Json = serde_json::from_str(&tool(&["schema"])).unwrap();
+    assert_eq!(schema["$defs"]["headroom"]["properties"]["jobs"]["unit"], "jobs");
+}
+
+#[test]
+fn a_derivation_needs_a_name_of_its_own_and_its_functions() {
+    for (kind, said) in [
+        ("taken", "its component host has the name of one of the built-in ones"),
+        ("none", "derivation fake-derived has no open or derive"),
+    ] {
+        let output = fake("", &["--", "echo", "ran"]).env("FAKE_DERIVATION", kind).output().unwrap();
+        let message = text(&output.stderr);
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{kind}: {message}");
+        assert!(message.contains(said) && message.lines().count() == 1, "{message}");
+    }
 }

@@ -66,6 +66,34 @@ fn one_that_hangs_is_left_out(isolate: &str) -> bool {
     took < Duration::from_secs(8) && recording.is_on_time(0.1)
 }
 
+/// The samples go on without it, and the sections of a later life are in them again.
+#[test]
+fn a_derivation_that_fails_is_left_out() {
+    let said_of = |behaviour: &str, isolate: &str, said: &str| {
+        let recording = Recording::new();
+        let mut tracker = fake("", &[isolate, "-i", "0.1", "-o"]);
+        let script = format!("{}; {}; exit 7", recording.until_said(said), recording.until(8, ""));
+        tracker.env("FAKE_DERIVATION", behaviour).arg(recording.path()).args(["--", "sh", "-c", &script]);
+        let output = recording.run(&mut tracker);
+        let message = text(&output.stderr);
+        assert_eq!((output.status.code(), message.lines().count()), (Some(7), 1), "{behaviour}: {message}");
+        assert!(message.contains("derivation fake-derived: ") && message.contains(said), "{message}");
+        let all = recording.samples();
+        let derived: Vec<u64> = all.iter().filter_map(|sample| sample["fake"]["tick"].as_u64()).collect();
+        let before = if behaviour == "no-open" { 0 } else { 3 };
+        assert!(all.len() >= 8 && derived.starts_with(&[1, 2, 3][..before]), "{behaviour}: {derived:?}");
+        assert!(all[before].get("fake").is_none(), "{behaviour}");
+    };
+    for isolate in ["--set=plugins.isolate=false", "--set=plugins.isolate=true"] {
+        said_of("hang", isolate, "has not answered for 2 s");
+        said_of("no-open", isolate, "nothing follows");
+        said_of("fails", isolate, "it does not add up");
+        said_of("garbage", isolate, "what it wrote is not usable");
+        said_of("foreign", isolate, "\"memory\" is no section of the plugin");
+    }
+    said_of("abort", "--set=plugins.isolate=true", "its process was ended by signal 6");
+}
+
 fn fields(recording: &Recording, arguments: &[&str], script: &str) -> std::process::Output {
     let mut tracker = command(tracker());
     tracker.arg("--plugin").arg(shared_library("fake-fields")).args(["--enable=fields", "-i", "0.1", "-o"]);

@@ -1,6 +1,7 @@
 //! `components`: every source and sink, whether it is on and why, and its keys.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use resource_tracker_core::config::Component;
 use resource_tracker_core::registry::Kind;
@@ -18,10 +19,14 @@ pub(crate) fn components(cli: &Cli) -> anyhow::Result<i32> {
         }
     }
     for derivation in settings.registry().derivations() {
-        writeln!(text, "{:<12} derivation  on, built in", derivation.name())?;
+        writeln!(text, "{:<12} derivation  on, {}", derivation.name(), from(derivation.plugin()))?;
         writeln!(text, "    {}", derivation.description())?;
     }
     print(text.as_bytes())
+}
+
+fn from(plugin: Option<&Path>) -> String {
+    plugin.map_or("built in".to_owned(), |file| format!("from {}", file.display()))
 }
 
 fn describe(text: &mut String, kind: Kind, component: &Component) -> std::fmt::Result {
@@ -31,7 +36,7 @@ fn describe(text: &mut String, kind: Kind, component: &Component) -> std::fmt::R
         true => String::new(),
         false => format!(", of type {}", component_type.name),
     };
-    let from = component_type.plugin().map_or("built in".to_owned(), |file| format!("from {}", file.display()));
+    let from = from(component_type.plugin());
     writeln!(text, "{:<12} {:<7} {on} ({}), {from}{of_type}", component.name, kind.noun(), component.state.why)?;
     writeln!(text, "    {}", component_type.description)?;
     let schema = component_type.schema();

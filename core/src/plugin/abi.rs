@@ -10,7 +10,7 @@ use std::ffi::c_void;
 /// Version of this contract that cannot be mixed with another one.
 pub const RT_ABI_MAJOR: u16 = 1;
 /// Grows when fields or flags are added.
-pub const RT_ABI_MINOR: u16 = 1;
+pub const RT_ABI_MINOR: u16 = 2;
 
 /// The call did what it should.
 pub const RT_OK: i32 = 0;
@@ -68,7 +68,7 @@ pub struct Reply {
     pub fail: Option<unsafe extern "C" fn(context: *mut c_void, message: Text)>,
 }
 
-/// The tracker, as a source or a sink sees it. It is valid from `open` until `close` has returned.
+/// The tracker, as a component sees it. It is valid from `open` until `close` has returned.
 #[repr(C)]
 pub struct HostTable {
     /// `sizeof(rt_host)` of the tracker.
@@ -194,6 +194,36 @@ pub struct SinkTable {
     pub check: Option<unsafe extern "C" fn(own: *const SinkTable, config: Text, reply: *const Reply) -> i32>,
 }
 
+/// A derivation: what follows from what the sources saw in one sample. States are used as those of sources are. The
+/// sample waits for the answer, a quarter of the interval or 50 ms, and then goes on without. Since 1.2.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct DerivationTable {
+    /// `sizeof(rt_derivation)` of the plugin.
+    pub size: usize,
+    /// Its name, as that of a source. No other derivation may have it.
+    pub name: Text,
+    /// What it adds, in one line.
+    pub description: Text,
+    /// Makes a state, at the first sample. `run` is what `rt_sink.start` gets. The rest is as in `rt_source.open`.
+    pub open: Option<
+        unsafe extern "C" fn(
+            own: *const DerivationTable,
+            host: *const HostTable,
+            run: Text,
+            state: *mut *mut c_void,
+            reply: *const Reply,
+        ) -> i32,
+    >,
+    /// Looks at one sample, the JSON object that the tracker prints without what derivations add, and writes one JSON
+    /// object: the name of each section, and the section.
+    pub derive: Option<
+        unsafe extern "C" fn(state: *mut c_void, tick: *const TickTable, sample: Text, reply: *const Reply) -> i32,
+    >,
+    /// Frees the state.
+    pub close: Option<unsafe extern "C" fn(state: *mut c_void)>,
+}
+
 /// What a plugin consists of. It stays as it is until the process ends, with all that it points to: a plugin is never
 /// unloaded.
 #[repr(C)]
@@ -211,7 +241,7 @@ pub struct PluginTable {
     pub name: Text,
     /// Its version.
     pub version: Text,
-    /// The sections that its sources write: a JSON object of the name of each and its JSON Schema, where properties have
+    /// The sections that its sources and derivations write: a JSON object of the name of each and its JSON Schema, where properties have
     /// `description`, `unit` and `kind` (`gauge`, `counter`, `delta` or `info`).
     pub sections: Text,
     /// Its sources.
@@ -222,6 +252,10 @@ pub struct PluginTable {
     pub sinks: *const *const SinkTable,
     /// Number of them.
     pub sink_count: usize,
+    /// Its derivations. Since 1.2.
+    pub derivations: *const *const DerivationTable,
+    /// Number of them. Since 1.2.
+    pub derivation_count: usize,
 }
 
 /// The one symbol of a plugin, `resource_tracker_plugin`. It is told the tracker's version, `RT_ABI_MAJOR` in the upper

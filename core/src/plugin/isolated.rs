@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 
+use super::derivation::DerivesTexts;
 use super::load::{Description, Loaded};
 use super::sections;
 use super::sink::TakesTexts;
 use super::supervisor::{NoAnswer, Supervisor};
-use super::types::{Hosting, SinkType, SourceType};
+use super::tick::OwnedTick;
+use super::types::{DerivationType, Hosting, SinkType, SourceType};
 use super::worker::{Reply, Request, Worker};
 use crate::sample::Sections;
 use crate::source::{Host, Source, Tick};
@@ -27,7 +29,8 @@ pub(super) fn describe(file: &Path) -> anyhow::Result<Loaded> {
     let description: Description = serde_json::from_str(&text)?;
     let sources = description.sources.iter().map(|_| Hosting::Isolated).collect();
     let sinks = description.sinks.iter().map(|_| Hosting::Isolated).collect();
-    Ok(Loaded { description, sources, sinks })
+    let derivations = description.derivations.iter().map(|_| Hosting::Isolated).collect();
+    Ok(Loaded { description, sources, sinks, derivations })
 }
 
 /// A process for a source of this configuration, which the plugin has looked at there.
@@ -114,13 +117,11 @@ impl RemoteSource {
                 return Ok(());
             }
         }
-        let text = self.ask(&Request::Collect {
-            number: tick.number,
-            elapsed: if self.was_read { tick.elapsed } else { Duration::ZERO },
-            interval: tick.interval,
-            last: tick.last,
-            job: tick.job.map(|job| (job.root, job.spawned, job.members.to_vec())),
-        })?;
+        let mut tick = OwnedTick::of(tick);
+        if !self.was_read {
+            tick.elapsed = Duration::ZERO;
+        }
+        let text = self.ask(&Request::Collect(tick))?;
         self.was_read = true;
         sections::read(text.unwrap_or_default().as_bytes(), self.source.sections, out)
     }
@@ -191,6 +192,40 @@ impl TakesTexts for RemoteSink {
     fn finish(&mut self, outcome: &str) -> anyhow::Result<()> {
         self.open()?;
         self.ask(&Request::Finish(outcome.to_owned()))
+    }
+}
+
+/// A derivation on the other side.
+pub(super) struct RemoteDerivation {
+    derivation: &'static DerivationType,
+    supervisor: Supervisor,
+    is_open: bool,
+}
+
+impl RemoteDerivation {
+    /// # Errors
+    /// When no process can be made for it.
+    pub(super) fn new(derivation: &'static DerivationType) -> anyhow::Result<Self> {
+        let supervisor = supervisor(&derivation.file)?;
+        supervisor.leave_stdout()?;
+        Ok(Self { derivation, supervisor, is_open: false })
+    }
+
+    fn ask(&mut self, request: &Request) -> anyhow::Result<String> {
+        let answered = answer(&self.supervisor, request, None);
+        self.is_open &= answered.is_ok();
+        Ok(answered??.unwrap_or_default())
+    }
+}
+
+impl DerivesTexts for RemoteDerivation {
+    fn derive(&mut self, tick: &OwnedTick, run: &str, sample: &str) -> anyhow::Result<String> {
+        if !self.is_open {
+            let name = self.derivation.info.name.clone();
+            self.ask(&Request::OpenDerivation { name, run: run.to_owned() })?;
+            self.is_open = true;
+        }
+        self.ask(&Request::Derive { tick: tick.clone(), sample: sample.to_owned() })
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::mem::{offset_of, size_of};
 
-use super::abi::{HostTable, PluginTable, Reply, SinkTable, SourceTable, Text, TickTable};
+use super::abi::{DerivationTable, HostTable, PluginTable, Reply, SinkTable, SourceTable, Text, TickTable};
 
 /// A struct of the contract.
 pub struct Layout {
@@ -49,9 +49,10 @@ layouts! {
         size 0, name 8, description 24, default_config 40, config_schema 56, patience_ns 72, open 80, start 88, write 96,
         finish 104, close 112, check 120,
     }
-    PluginTable "rt_plugin" 96 {
+    DerivationTable "rt_derivation" 64 { size 0, name 8, description 24, open 40, derive 48, close 56 }
+    PluginTable "rt_plugin" 112 {
         size 0, abi_major 8, abi_minor 10, abi_minor_needed 12, name 16, version 32, sections 48, sources 64,
-        source_count 72, sinks 80, sink_count 88,
+        source_count 72, sinks 80, sink_count 88, derivations 96, derivation_count 104,
     }
 }
 
@@ -60,33 +61,36 @@ pub(super) struct Sizes {
     pub(super) plugin: usize,
     pub(super) source: usize,
     pub(super) sink: usize,
+    pub(super) derivation: usize,
 }
 
-/// As they were in version 1.0, whatever has been added since.
+/// As they were in version 1.0, whatever has been added since. (Derivations as they were in 1.2.)
 #[cfg(target_pointer_width = "64")]
-pub(super) const SIZES_1_0: Sizes = Sizes { plugin: 96, source: 112, sink: 120 };
+pub(super) const LEAST_SIZES: Sizes = Sizes { plugin: 96, source: 112, sink: 120, derivation: 64 };
 
 /// The same for other machines, whose alignment differs: up to the end of the last field of 1.0, a pointer.
 #[cfg(not(target_pointer_width = "64"))]
-pub(super) const SIZES_1_0: Sizes = Sizes {
+pub(super) const LEAST_SIZES: Sizes = Sizes {
     plugin: offset_of!(PluginTable, sink_count) + size_of::<usize>(),
     source: offset_of!(SourceTable, close) + size_of::<usize>(),
     sink: offset_of!(SinkTable, close) + size_of::<usize>(),
+    derivation: offset_of!(DerivationTable, close) + size_of::<usize>(),
 };
 
 #[cfg(all(test, target_pointer_width = "64"))]
 mod tests {
     use super::*;
 
-    /// The header of that version, compiled by another program, is in the tests of the whole binary.
+    /// The header of 1.0, compiled by another program, is in the tests of the whole binary.
     #[test]
-    fn the_sizes_of_1_0_end_with_its_last_fields() {
+    fn the_least_sizes_end_with_the_last_fields_of_then() {
         let ends = |name: &str, field: &str| {
             let layout = LAYOUTS.iter().find(|layout| layout.name == name).unwrap();
             layout.fields.iter().find(|(other, _)| *other == field).unwrap().1 + size_of::<usize>()
         };
-        let Sizes { plugin, source, sink } = SIZES_1_0;
+        let Sizes { plugin, source, sink, derivation } = LEAST_SIZES;
         assert_eq!(plugin, ends("rt_plugin", "sink_count"));
         assert_eq!((source, sink), (ends("rt_source", "close"), ends("rt_sink", "close")));
+        assert_eq!(derivation, ends("rt_derivation", "close"));
     }
 }

@@ -9,12 +9,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::abi::{
-    Entry, PluginTable, RT_ABI_MAJOR, RT_ABI_MINOR, RT_SOURCE_ON_BY_DEFAULT, SinkTable, SourceTable, Text,
+    DerivationTable, Entry, PluginTable, RT_ABI_MAJOR, RT_ABI_MINOR, RT_SOURCE_ON_BY_DEFAULT, SinkTable, SourceTable,
+    Text,
 };
-use super::layout::SIZES_1_0;
+use super::layout::LEAST_SIZES;
 use super::prefix::{SizePrefixed, known_part, size_of_table};
 use super::sections::PluginSection;
-use super::types::{ComponentInfo, Hosting, SinkInfo, SinkType, SourceInfo, SourceType};
+use super::types::{
+    ComponentInfo, DerivationInfo, DerivationType, Hosting, SinkInfo, SinkType, SourceInfo, SourceType,
+};
 use crate::trust::TrustedFile;
 
 /// More components or sections than this is no plugin but noise.
@@ -26,6 +29,7 @@ pub(crate) struct Plugin {
     pub(crate) version: String,
     pub(crate) sources: Vec<&'static SourceType>,
     pub(crate) sinks: Vec<&'static SinkType>,
+    pub(crate) derivations: Vec<&'static DerivationType>,
     pub(crate) sections: &'static [PluginSection],
 }
 
@@ -37,6 +41,7 @@ pub(super) struct Description {
     pub(super) sections: serde_json::Map<String, Json>,
     pub(super) sources: Vec<SourceInfo>,
     pub(super) sinks: Vec<SinkInfo>,
+    pub(super) derivations: Vec<DerivationInfo>,
 }
 
 /// A description with the tables that it is of.
@@ -44,11 +49,12 @@ pub(super) struct Loaded {
     pub(super) description: Description,
     pub(super) sources: Vec<Hosting<SourceTable>>,
     pub(super) sinks: Vec<Hosting<SinkTable>>,
+    pub(super) derivations: Vec<Hosting<DerivationTable>>,
 }
 
 /// Makes a plugin last.
 pub(super) fn keep(file: &Path, loaded: Loaded) -> &'static Plugin {
-    let Description { name, version, sections, sources, sinks } = loaded.description;
+    let Description { name, version, sections, sources, sinks, derivations } = loaded.description;
     let sections = sections.into_iter().map(|(name, schema)| PluginSection::new(name, schema));
     let sections: &'static [PluginSection] = sections.collect::<Vec<_>>().leak();
     let source = |(info, hosting)| {
@@ -56,11 +62,16 @@ pub(super) fn keep(file: &Path, loaded: Loaded) -> &'static Plugin {
         &*Box::leak(Box::new(source))
     };
     let sink = |(info, hosting)| &*Box::leak(Box::new(SinkType { info, file: file.to_owned(), hosting }));
+    let derivation = |(info, hosting)| {
+        let derivation = DerivationType { info, file: file.to_owned(), sections, hosting };
+        &*Box::leak(Box::new(derivation))
+    };
     let plugin = Plugin {
         name,
         version,
         sources: sources.into_iter().zip(loaded.sources).map(source).collect(),
         sinks: sinks.into_iter().zip(loaded.sinks).map(sink).collect(),
+        derivations: derivations.into_iter().zip(loaded.derivations).map(derivation).collect(),
         sections,
     };
     Box::leak(Box::new(plugin))
@@ -96,7 +107,7 @@ pub(super) unsafe fn inspect(entry: Entry) -> anyhow::Result<Loaded> {
     let table = unsafe { entry(u32::from(RT_ABI_MAJOR) << 16 | u32::from(RT_ABI_MINOR)) };
     ensure!(!table.is_null(), "does not work with version {RT_ABI_MAJOR}.{RT_ABI_MINOR} of the plugin interface");
     // SAFETY: the contract: a table that stays, of the size that it begins with.
-    let table = unsafe { read::<PluginTable>(table, SIZES_1_0.plugin, "its description") }?;
+    let table = unsafe { read::<PluginTable>(table, LEAST_SIZES.plugin, "its description") }?;
     ensure!(
         table.abi_major == RT_ABI_MAJOR,
         "was built for version {}.{} of the plugin interface, and this is {RT_ABI_MAJOR}.{RT_ABI_MINOR}",
@@ -109,14 +120,16 @@ pub(super) unsafe fn inspect(entry: Entry) -> anyhow::Result<Loaded> {
         table.abi_minor_needed
     );
     // SAFETY: the contract: lists of pointers to tables that stay.
-    let (sources, sinks) = unsafe {
+    let (sources, sinks, derivations) = unsafe {
         (
-            tables(table.sources, table.source_count, SIZES_1_0.source, "a source")?,
-            tables(table.sinks, table.sink_count, SIZES_1_0.sink, "a sink")?,
+            tables(table.sources, table.source_count, LEAST_SIZES.source, "a source")?,
+            tables(table.sinks, table.sink_count, LEAST_SIZES.sink, "a sink")?,
+            tables(table.derivations, table.derivation_count, LEAST_SIZES.derivation, "a derivation")?,
         )
     };
     let of_source = |(table, _): &(SourceTable, _)| source_info(table);
     let of_sink = |(table, _): &(SinkTable, _)| sink_info(table);
+    let of_derivation = |(table, _): &(DerivationTable, _)| derivation_info(table);
     let sections = match json("its sections", table.sections)? {
         Json::Object(sections) => sections,
         Json::Null => serde_json::Map::new(),
@@ -130,10 +143,16 @@ pub(super) unsafe fn inspect(entry: Entry) -> anyhow::Result<Loaded> {
             sections,
             sources: sources.iter().map(of_source).collect::<anyhow::Result<_>>()?,
             sinks: sinks.iter().map(of_sink).collect::<anyhow::Result<_>>()?,
+            derivations: derivations.iter().map(of_derivation).collect::<anyhow::Result<_>>()?,
         },
-        sources: sources.into_iter().map(|(table, original)| Hosting::InProcess { table, original }).collect(),
-        sinks: sinks.into_iter().map(|(table, original)| Hosting::InProcess { table, original }).collect(),
+        sources: in_process(sources),
+        sinks: in_process(sinks),
+        derivations: in_process(derivations),
     })
+}
+
+fn in_process<T>(tables: Vec<(T, *const T)>) -> Vec<Hosting<T>> {
+    tables.into_iter().map(|(table, original)| Hosting::InProcess { table, original }).collect()
 }
 
 /// What `dlopen` says, without the file's name, which is said anyway.
@@ -191,15 +210,28 @@ fn sink_info(table: &SinkTable) -> anyhow::Result<SinkInfo> {
     Ok(SinkInfo { component, patience_ns: table.patience_ns })
 }
 
-fn component_info(name: Text, description: Text, defaults: Text, schema: Text) -> anyhow::Result<ComponentInfo> {
+fn derivation_info(table: &DerivationTable) -> anyhow::Result<DerivationInfo> {
+    let info = DerivationInfo { name: name_of(table.name)?, description: line_of(table.description)? };
+    ensure!(table.open.is_some() && table.derive.is_some(), "derivation {} has no open or derive", info.name);
+    Ok(info)
+}
+
+fn name_of(name: Text) -> anyhow::Result<String> {
     let name = text("the name of a component", name)?;
     let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
     ensure!(
         !name.is_empty() && name.len() <= 64 && name.chars().all(is_allowed),
         "calls a component {name:?}; lower case letters, digits, - and _ are allowed"
     );
-    let description = text("a description", description)?;
-    let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
+    Ok(name)
+}
+
+fn line_of(description: Text) -> anyhow::Result<String> {
+    Ok(text("a description", description)?.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+fn component_info(name: Text, description: Text, defaults: Text, schema: Text) -> anyhow::Result<ComponentInfo> {
+    let (name, description) = (name_of(name)?, line_of(description)?);
     let defaults = match json("a default configuration", defaults)? {
         Json::Null => Json::Object(serde_json::Map::new()),
         defaults @ Json::Object(_) => defaults,

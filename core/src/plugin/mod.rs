@@ -1,10 +1,12 @@
-//! Sources and sinks that are loaded: `.so` files of any language and compiler that keep to one C contract.
+//! Sources, sinks and derivations that are loaded: `.so` files of any language and compiler that keep to one C contract.
 //!
 //! [`abi`] is that contract. A tracker [loads](crate::registry::Registry::load) a plugin and uses its components as it
 //! uses those that are linked in. A Rust crate becomes a plugin by one line, [`export_plugin!`](crate::export_plugin).
 
 pub mod abi;
 mod answer;
+mod derivation;
+mod derivation_type;
 mod export;
 mod host;
 mod isolated;
@@ -22,16 +24,18 @@ mod source_config;
 mod supervisor;
 #[cfg(test)]
 mod tests;
+mod tick;
 mod types;
 mod worker;
 
 use std::path::Path;
 
-pub use export::PluginInfo;
+#[doc(hidden)]
+pub use export::table;
 
 pub(crate) use load::Plugin;
 pub(crate) use sections::{PluginSection, read as read_sections};
-pub(crate) use types::{SinkType, SourceType};
+pub(crate) use types::{DerivationType, SinkType, SourceType};
 
 /// Where the code of a plugin runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

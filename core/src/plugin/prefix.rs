@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::abi::{PluginTable, SinkTable, SourceTable, TickTable};
+use super::abi::{DerivationTable, PluginTable, SinkTable, SourceTable, TickTable};
 
 /// A struct that begins with its size.
 ///
@@ -16,6 +16,8 @@ unsafe impl SizePrefixed for PluginTable {}
 unsafe impl SizePrefixed for SourceTable {}
 // SAFETY: the same.
 unsafe impl SizePrefixed for SinkTable {}
+// SAFETY: the same.
+unsafe impl SizePrefixed for DerivationTable {}
 // SAFETY: the same.
 unsafe impl SizePrefixed for TickTable {}
 

@@ -1,11 +1,11 @@
 //! What a sink of a plugin is told of the run, as JSON.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value as Json;
 
 use crate::job::{Outcome, Run};
+use crate::name::name_forever;
 
 impl Run {
     /// As a sink of a plugin gets it.
@@ -43,19 +43,5 @@ impl Outcome {
     pub(super) fn from_json(outcome: &Json) -> Self {
         let number = |key: &str| outcome[key].as_i64().and_then(|number| number.try_into().ok());
         Self { exit_code: number("exit_code"), signal: number("signal") }
-    }
-}
-
-/// Names of programs and sections, of which there are few, kept for good.
-pub(super) fn name_forever(name: &str) -> &'static str {
-    static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-    match names.iter().find(|known| **known == name) {
-        Some(known) => known,
-        None => {
-            let kept: &'static str = name.to_owned().leak();
-            names.push(kept);
-            kept
-        }
     }
 }

@@ -2,11 +2,10 @@
 
 use std::ffi::c_void;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, ensure};
 
-use super::abi::{RT_TICK_LAST, RT_TICK_SPAWNED, SourceTable, Text, TickTable};
+use super::abi::{SourceTable, Text, TickTable};
 use super::answer::Answer;
 use super::host::HostContext;
 use super::sections;
@@ -64,19 +63,7 @@ impl LocalSource {
 
 impl Source for LocalSource {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        let pids = tick.job.map_or(&[][..], |job| job.members);
-        let spawned = if tick.job.is_some_and(|job| job.spawned) { RT_TICK_SPAWNED } else { 0 };
-        let table = TickTable {
-            size: size_of::<TickTable>(),
-            number: tick.number,
-            timestamp_ns: nanos(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()),
-            elapsed_ns: nanos(tick.elapsed),
-            flags: spawned | if tick.last { RT_TICK_LAST } else { 0 },
-            root_pid: tick.job.map_or(0, |job| job.root),
-            pids: pids.as_ptr(),
-            pid_count: pids.len(),
-            interval_ns: nanos(tick.interval),
-        };
+        let table = TickTable::of(tick);
         let (collect, state) = (self.table.collect.context("it has no collect")?, self.state);
         // SAFETY: the contract; the tick and its list live during the call.
         let text = self.answer.of(|reply| unsafe { collect(state, &table, reply) });
@@ -93,8 +80,4 @@ impl Drop for LocalSource {
             unsafe { close(self.state) };
         }
     }
-}
-
-fn nanos(time: Duration) -> u64 {
-    time.as_nanos().try_into().unwrap_or(u64::MAX)
 }

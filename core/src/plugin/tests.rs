@@ -8,12 +8,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 
-use super::export::resource_tracker_plugin;
+use super::abi::PluginTable;
 use super::load::{Plugin, inspect, keep};
 use crate::unit::Gauge;
 use crate::{
-    Host, ObservedJob, Outcome, Run, Sample, Section, Sections, Sink, SinkConfig, SinkContext, SinkEntry, Source,
-    SourceConfig, SourceEntry, Tick, register_sink, register_source,
+    Derivation, DerivationEntry, Host, ObservedJob, Outcome, Run, Sample, Section, Sections, Sink, SinkConfig,
+    SinkContext, SinkEntry, Source, SourceConfig, SourceEntry, Tick, register_derivation, register_section,
+    register_sink, register_source,
 };
 
 #[derive(Clone, Default, Serialize, JsonSchema)]
@@ -117,9 +118,49 @@ impl Sink for CallSink {
     }
 }
 
+/// What follows from the fans.
+#[derive(Clone, Default, Serialize, JsonSchema)]
+struct Draught {
+    litres: f64,
+    samples: u64,
+    job: Option<String>,
+}
+
+impl Section for Draught {
+    const NAME: &'static str = "draught";
+}
+
+register_section!(Draught);
+
+#[derive(Default)]
+struct DraughtOfFans {
+    samples: u64,
+}
+
+impl Derivation for DraughtOfFans {
+    fn derive(&mut self, tick: &Tick, sample: &Sample, out: &mut Sections) -> anyhow::Result<()> {
+        #[derive(Deserialize)]
+        struct Rpm {
+            rpm: f64,
+        }
+        log::info!("tick {}", tick.number);
+        let Some(fans) = sample.read::<Rpm>("fans") else { std::panic::panic_any("no fans") };
+        self.samples += 1;
+        let (litres, job) = (fans.rpm * 2.0, sample.run().job.name.clone());
+        *out.section() = Draught { litres, samples: self.samples, job };
+        Ok(())
+    }
+}
+
+register_derivation!(DerivationEntry::new::<DraughtOfFans>("test-draught", "What the fans move"));
+
+extern "C" fn entry(abi_version: u32) -> *const PluginTable {
+    super::table(abi_version, "test", "0.1.0")
+}
+
 fn plugin() -> &'static Plugin {
     // SAFETY: it is this crate's own.
-    let loaded = unsafe { inspect(resource_tracker_plugin) }.unwrap();
+    let loaded = unsafe { inspect(entry) }.unwrap();
     keep(Path::new("libtest.so"), loaded)
 }
 
@@ -170,4 +211,30 @@ fn a_sink_gets_the_run_as_it_was() {
     drop(open);
     let calls = CALLS.lock().unwrap();
     assert_eq!(*calls, ["open true", "start Some(\"nightly\") 1s", "write Some(1200.0)", "finish Some(3)"]);
+}
+
+#[test]
+fn a_derivation_sees_the_sample_and_its_run() {
+    let derivation = *plugin().derivations.iter().find(|derivation| derivation.info.name == "test-draught").unwrap();
+    assert_eq!(derivation.info.description, "What the fans move");
+    let mut open = derivation.build().unwrap();
+    let mut run = Run::default();
+    run.job.name = Some("nightly".into());
+    let mut sample = Sample { run: Arc::new(run), ..Sample::default() };
+    let mut out = Sections::default();
+    for (number, expected) in [(1, r#"{"litres":2400.0,"samples":1,"job":"nightly"}"#), (2, r#""samples":2,"#)] {
+        let mut sections = Sections::default();
+        sections.section::<Fans>().rpm = 1200.0;
+        sample.parts = vec![Arc::new(sections)];
+        out.clear();
+        open.derive(&tick(number), &sample, &mut out).unwrap();
+        let mut line = Vec::new();
+        out.write_json(&mut line).unwrap();
+        assert!(String::from_utf8(line).unwrap().contains(expected), "{number}");
+    }
+    sample.parts.clear();
+    for _ in 0..2 {
+        let error = open.derive(&tick(3), &sample, &mut out).unwrap_err();
+        assert_eq!(format!("{error:#}"), "libtest.so: it panicked: no fans");
+    }
 }

@@ -1,4 +1,4 @@
-//! What a plugin says of its sources and sinks.
+//! What a plugin says of its sources, sinks and derivations.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde::de::Error;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use super::abi::{SinkTable, SourceTable};
+use super::abi::{DerivationTable, SinkTable, SourceTable};
 use super::sections::PluginSection;
 use crate::source::Cadence;
 
@@ -37,6 +37,13 @@ pub(crate) struct SinkInfo {
     pub(crate) patience_ns: u64,
 }
 
+/// What is to be known of a derivation.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct DerivationInfo {
+    pub(crate) name: String,
+    pub(crate) description: String,
+}
+
 /// A source of a plugin.
 pub(crate) struct SourceType {
     pub(crate) info: SourceInfo,
@@ -51,6 +58,15 @@ pub(crate) struct SinkType {
     pub(crate) info: SinkInfo,
     pub(crate) file: PathBuf,
     pub(super) hosting: Hosting<SinkTable>,
+}
+
+/// A derivation of a plugin.
+pub(crate) struct DerivationType {
+    pub(crate) info: DerivationInfo,
+    pub(crate) file: PathBuf,
+    /// The sections that it may write.
+    pub(super) sections: &'static [PluginSection],
+    pub(super) hosting: Hosting<DerivationTable>,
 }
 
 /// Where a component runs.

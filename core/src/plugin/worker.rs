@@ -1,17 +1,17 @@
 //! The process that a component of a plugin has of its own: it loads the plugin, and answers what the tracker asks.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
+use super::derivation::{DerivesTexts, LocalDerivation};
 use super::load::{self, Plugin};
 use super::sink::{self, LocalSink, TakesTexts};
 use super::source::{self, LocalSource};
-use crate::observer::ObservedJob;
+use super::tick::OwnedTick;
 use crate::sample::Sections;
-use crate::source::{Source, Tick};
+use crate::source::Source;
 
 /// What a plugin's process is asked. The texts are those of the contract.
 #[derive(Serialize, Deserialize)]
@@ -20,11 +20,13 @@ pub(super) enum Request {
     CheckSource { name: String, config: String },
     CheckSink { name: String, config: String },
     OpenSource { name: String, config: String, procfs: PathBuf, sysfs: PathBuf },
-    Collect { number: u64, elapsed: Duration, interval: Duration, last: bool, job: Option<(i32, bool, Vec<i32>)> },
+    Collect(OwnedTick),
     OpenSink { name: String, config: String, wraps_command: bool },
     Start(String),
     Write(String),
     Finish(String),
+    OpenDerivation { name: String, run: String },
+    Derive { tick: OwnedTick, sample: String },
 }
 
 /// What it answers.
@@ -45,6 +47,8 @@ pub(super) struct Worker {
 enum Opened {
     Source(Box<dyn Source>, Sections),
     Sink(Box<dyn TakesTexts>),
+    /// It is opened with the run that it belongs to, by the first call.
+    Derivation(LocalDerivation, String),
 }
 
 impl Worker {
@@ -87,12 +91,10 @@ impl Worker {
                     Some(open) => self.open = Some(Opened::Source(Box::new(open), Sections::default())),
                 }
             }
-            Request::Collect { number, elapsed, interval, last, job } => {
+            Request::Collect(tick) => {
                 let Some(Opened::Source(source, out)) = &mut self.open else { bail!("it is not open") };
-                let job = job.as_ref().map(|(root, spawned, pids)| ObservedJob::new(*root, *spawned, pids));
-                let tick = Tick { last, job, ..Tick::new(number, Instant::now(), elapsed, interval) };
                 out.clear();
-                source.collect(&tick, out)?;
+                source.collect(&tick.lend(), out)?;
                 let mut text = Vec::new();
                 out.write_json(&mut text)?;
                 return Ok(Reply::Ok(String::from_utf8(text)?));
@@ -105,6 +107,18 @@ impl Worker {
             Request::Start(text) => self.sink()?.start(&text)?,
             Request::Write(text) => self.sink()?.write(&text)?,
             Request::Finish(text) => self.sink()?.finish(&text)?,
+            Request::OpenDerivation { name, run } => {
+                let found = plugin.derivations.iter().find(|derivation| derivation.info.name == name);
+                let derivation = found.copied().context("it has no such derivation any more")?;
+                let (table, original) = derivation.hosting.in_process()?;
+                let local = LocalDerivation::new(&derivation.info, table, original);
+                self.open = Some(Opened::Derivation(local, run));
+            }
+            Request::Derive { tick, sample } => {
+                let Some(Opened::Derivation(derivation, run)) = &mut self.open else { bail!("it is not open") };
+                let text = derivation.derive(&tick, run, &sample)?;
+                return Ok(Reply::Ok(text));
+            }
         }
         Ok(Reply::Ok(String::new()))
     }

@@ -11,9 +11,6 @@ use crate::source::Tick;
 /// An answer is left out when it is older than this, or than three intervals.
 const STALE: Duration = Duration::from_secs(2);
 
-/// How long a tick waits for its answer; less when the interval is short.
-const GRACE: Duration = Duration::from_millis(50);
-
 /// Each answer is in one sample: in that of the tick that asked, or, when it comes too late for it, in the next.
 pub(super) struct BlockingSource {
     thread: Background<Question, Answer>,
@@ -105,7 +102,7 @@ impl BlockingSource {
     /// The answer that belongs into the sample of this tick; `None` when the last one is to be repeated.
     pub(super) fn read(&mut self, tick: &Tick) -> Option<Reading> {
         let answer = match std::mem::replace(&mut self.this_tick, ThisTick::Repeats) {
-            ThisTick::Waits { else_take } => self.thread.take_answer(tick.at + grace(tick)).or(else_take),
+            ThisTick::Waits { else_take } => self.thread.take_answer(tick.at + tick.grace()).or(else_take),
             ThisTick::Takes(answer) => Some(answer),
             ThisTick::Repeats => None,
         };
@@ -142,16 +139,8 @@ impl Answer {
 
     /// When it was primed, the source was built as well: that says nothing of others.
     fn pace(&self, at: Instant, tick: &Tick) -> Pace {
-        let is_late = self.purpose == Purpose::Sample && at.saturating_duration_since(self.asked) > grace(tick);
+        let is_late = self.purpose == Purpose::Sample && at.saturating_duration_since(self.asked) > tick.grace();
         if is_late { Pace::Late } else { Pace::InTime }
-    }
-}
-
-/// The time for which a tick can be kept.
-fn grace(tick: &Tick) -> Duration {
-    match tick {
-        Tick { last: true, .. } => GRACE,
-        _ => GRACE.min(tick.interval / 4),
     }
 }
 
@@ -194,7 +183,7 @@ mod tests {
     use super::super::ready_source::ReadySource;
     use super::super::source_runner::SourceRunner;
     use crate::sample::{Section, Sections};
-    use crate::source::{Cadence, Host, Schedule, Source};
+    use crate::source::{Cadence, GRACE, Host, Schedule, Source};
 
     use super::*;
 

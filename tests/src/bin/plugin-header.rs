@@ -6,28 +6,29 @@ use std::fmt::Write;
 use cbindgen::{Config, DocumentationStyle, EnumConfig, Language, Style};
 use resource_tracker_core::plugin::layout::LAYOUTS;
 
-const NAMES: [(&str, &str); 7] = [
+const NAMES: [(&str, &str); 8] = [
     ("Text", "rt_text"),
     ("Reply", "rt_reply"),
     ("HostTable", "rt_host"),
     ("TickTable", "rt_tick"),
     ("SourceTable", "rt_source"),
     ("SinkTable", "rt_sink"),
+    ("DerivationTable", "rt_derivation"),
     ("PluginTable", "rt_plugin"),
 ];
 
-const HEAD: &str = "/* The plugin interface of resource-tracker, version 1.1.
+const HEAD: &str = "/* The plugin interface of resource-tracker, version 1.2.
 
-   A plugin is a shared library with the one symbol that is declared at the end. It describes sources, which read, and
-   sinks, which write. It can be written in any language that can export a C function.
+   A plugin is a shared library with the one symbol that is declared at the end. It describes sources, which read, sinks,
+   which write, and derivations, which say what follows from a sample. It can be written in any language that can export a C function.
 
    Who owns what: every text and table that is passed belongs to the one who passes it, and is valid as long as its
    comment says. Nothing is freed by the other side.
    Threads: the calls of one state never overlap, but may come from different threads. Those of different states may.
-   What may be called when: `check` at any time; `open`, then `collect` (or `start`, `write`, `finish`) as often as it comes,
-   then `close`, after which nothing uses the state. `rt_host.log` from `open` to `close`, on any thread.
-   What must not happen: a call must not unwind, throw, longjmp out or end the process. It may take its time: every source
-   and sink has a thread of its own.
+   What may be called when: `check` at any time; `open`, then `collect` (`derive`; or `start`, `write`, `finish`) as often as it
+   comes, then `close`, after which nothing uses the state. `rt_host.log` from `open` to `close`, on any thread.
+   What must not happen: a call must not unwind, throw, longjmp out or end the process. It may take its time: each state
+   has a thread of its own.
    Sizes: each struct begins with the size that its writer knows. Fields that came later are at the end, and are to be
    used only when the size covers them; RT_HAS does that.
 

@@ -7,12 +7,9 @@ use std::ffi::c_void;
 use std::io::Write;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-// By its source: linking the core would bring the entry of plugins that are written with it.
-#[path = "../../../../core/src/plugin/abi.rs"]
-#[allow(dead_code, reason = "not all of it is used")]
-mod abi;
+use resource_tracker_core::plugin::abi::*;
 
-use abi::*;
+mod derivation;
 
 const SCHEMA: &str = r#"{"type":"object","properties":{
     "behaviour":{"description":"What a reading does.","type":"string"},
@@ -49,7 +46,7 @@ pub unsafe extern "C" fn resource_tracker_plugin(_abi_version: u32) -> *const Pl
     }
     let (minor, grown) = match kind.as_str() {
         "1.0" => (0, 0),
-        "1.2" => (2, size_of::<[usize; 3]>()),
+        "1.9" => (9, size_of::<[usize; 3]>()),
         _ => (RT_ABI_MINOR, 0),
     };
     let mut source = SourceTable {
@@ -99,8 +96,14 @@ pub unsafe extern "C" fn resource_tracker_plugin(_abi_version: u32) -> *const Pl
     }
     let sources: &[*const SourceTable] = vec![kept(source)].leak();
     let sinks: &[*const SinkTable] = vec![kept(sink)].leak();
+    let derivations: &[*const DerivationTable] = derivation::table().map(kept).into_iter().collect::<Vec<_>>().leak();
+    let size = match kind.as_str() {
+        "small" => 8,
+        "1.0" => std::mem::offset_of!(PluginTable, derivations),
+        _ => size_of::<PluginTable>() + grown,
+    };
     kept(PluginTable {
-        size: if kind == "small" { 8 } else { size_of::<PluginTable>() + grown },
+        size,
         abi_major: if kind == "2.0" { 2 } else { 1 },
         abi_minor: minor,
         abi_minor_needed: if kind == "needs-9" { 9 } else { 0 },
@@ -111,6 +114,8 @@ pub unsafe extern "C" fn resource_tracker_plugin(_abi_version: u32) -> *const Pl
         source_count: if kind == "many" { usize::MAX } else { 1 },
         sinks: sinks.as_ptr(),
         sink_count: 1,
+        derivations: derivations.as_ptr(),
+        derivation_count: derivations.len(),
     })
 }
 

@@ -1,0 +1,83 @@
+//! A derivation of a plugin that runs in this process.
+
+use std::ffi::c_void;
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+
+use super::abi::{DerivationTable, Text, TickTable};
+use super::answer::Answer;
+use super::host::HostContext;
+use super::tick::OwnedTick;
+use super::types::DerivationInfo;
+
+/// A derivation that takes and gives everything as JSON.
+pub(super) trait DerivesTexts: Send {
+    /// What follows from `sample`: an object of sections.
+    fn derive(&mut self, tick: &OwnedTick, run: &str, sample: &str) -> anyhow::Result<String>;
+}
+
+/// A derivation in this process; it is opened by the first call.
+pub(super) struct LocalDerivation {
+    info: &'static DerivationInfo,
+    table: &'static DerivationTable,
+    original: *const DerivationTable,
+    open: Option<Open>,
+}
+
+struct Open {
+    state: *mut c_void,
+    close: Option<unsafe extern "C" fn(*mut c_void)>,
+    answer: Answer,
+    // The plugin may use it until it is closed.
+    _host: HostContext,
+}
+
+// SAFETY: the contract: a state may be used by different threads, one at a time.
+unsafe impl Send for LocalDerivation {}
+
+impl LocalDerivation {
+    pub(super) fn new(
+        info: &'static DerivationInfo,
+        table: &'static DerivationTable,
+        original: *const DerivationTable,
+    ) -> Self {
+        Self { info, table, original, open: None }
+    }
+
+    fn open(&self, run: &str) -> anyhow::Result<Open> {
+        let component = format!("derivation {}", self.info.name);
+        let host = HostContext::new(component, Path::new("/proc"), Path::new("/sys"), false);
+        let open = self.table.open.context("it has no open")?;
+        let (mut state, mut answer) = (std::ptr::null_mut(), Answer::default());
+        let (original, run) = (self.original, Text::new(run));
+        // SAFETY: the contract; the host outlives the state, the others the call.
+        let opened = answer.of(|reply| unsafe { open(original, host.table(), run, &mut state, reply) })?;
+        ensure!(opened.is_some() && !state.is_null(), "it opened without a state");
+        Ok(Open { state, close: self.table.close, answer, _host: host })
+    }
+}
+
+impl DerivesTexts for LocalDerivation {
+    fn derive(&mut self, tick: &OwnedTick, run: &str, sample: &str) -> anyhow::Result<String> {
+        if self.open.is_none() {
+            self.open = Some(self.open(run)?);
+        }
+        let open = self.open.as_mut().context("it is not open")?;
+        let (derive, state) = (self.table.derive.context("it has no derive")?, open.state);
+        let tick = tick.lend();
+        let table = TickTable::of(&tick);
+        // SAFETY: the contract; the tick with its list and the sample live during the call.
+        let text = open.answer.of(|reply| unsafe { derive(state, &table, Text::new(sample), reply) })?;
+        Ok(std::str::from_utf8(text.unwrap_or_default())?.to_owned())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if let Some(close) = self.close {
+            // SAFETY: the contract: it is not used any more.
+            unsafe { close(self.state) };
+        }
+    }
+}

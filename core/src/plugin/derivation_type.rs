@@ -1,0 +1,117 @@
+//! A derivation of a plugin, as the tracker uses any other.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail, ensure};
+
+use super::derivation::{DerivesTexts, LocalDerivation};
+use super::isolated;
+use super::sections;
+use super::tick::OwnedTick;
+use super::types::{DerivationType, Hosting};
+use crate::background::Background;
+use crate::derivation::Derivation;
+use crate::job::Run;
+use crate::sample::{Sample, Sections};
+use crate::source::Tick;
+
+/// For so long it may be silent.
+const SILENCE: Duration = Duration::from_secs(2);
+
+impl DerivationType {
+    /// One for a run.
+    ///
+    /// # Errors
+    /// When the process that it is to have cannot be made.
+    pub(crate) fn build(&'static self) -> anyhow::Result<Box<dyn Derivation>> {
+        let texts: Box<dyn DerivesTexts> = match &self.hosting {
+            Hosting::InProcess { table, original } => Box::new(LocalDerivation::new(&self.info, table, *original)),
+            Hosting::Isolated => Box::new(isolated::RemoteDerivation::new(self)?),
+        };
+        Ok(Box::new(PluginDerivation { derivation: self, state: State::Begins(texts) }))
+    }
+}
+
+/// It works on a thread of its own, because the samples must not hang with it.
+struct PluginDerivation {
+    derivation: &'static DerivationType,
+    state: State,
+}
+
+enum State {
+    /// Processes can only be made while there is one thread, so that the thread comes with the first sample.
+    Begins(Box<dyn DerivesTexts>),
+    Works {
+        thread: Background<Question, Answer>,
+        asked: Instant,
+    },
+    /// There was no thread for it.
+    Ended,
+}
+
+struct Question {
+    tick: OwnedTick,
+    run: Arc<Run>,
+    sample: String,
+}
+
+#[derive(Clone)]
+struct Answer {
+    /// Of the sample that it is about.
+    number: u64,
+    text: Result<String, String>,
+}
+
+fn answer(texts: &mut dyn DerivesTexts, question: Question) -> Answer {
+    let Question { tick, run, sample } = question;
+    let text = texts.derive(&tick, &run.to_json().to_string(), &sample);
+    Answer { number: tick.number, text: text.map_err(|error| format!("{error:#}")) }
+}
+
+impl PluginDerivation {
+    fn thread(&mut self, now: Instant) -> anyhow::Result<(&Background<Question, Answer>, &mut Instant)> {
+        if let State::Begins(_) = self.state
+            && let State::Begins(mut texts) = std::mem::replace(&mut self.state, State::Ended)
+        {
+            let work = move |question| answer(&mut *texts, question);
+            let thread = Background::spawn(&self.derivation.info.name, work).context("cannot start its thread")?;
+            self.state = State::Works { thread, asked: now };
+        }
+        match &mut self.state {
+            State::Works { thread, asked } => Ok((thread, asked)),
+            _ => bail!("it has no thread"),
+        }
+    }
+
+    /// What it answers in time. A sample that is over is not waited for.
+    fn answer(&mut self, tick: &Tick, sample: &Sample) -> anyhow::Result<Option<String>> {
+        let (thread, asked) = self.thread(tick.at)?;
+        if thread.is_busy() {
+            let waits = tick.at.saturating_duration_since(*asked);
+            ensure!(waits < SILENCE, "has not answered for {} s", SILENCE.as_secs());
+            return Ok(None);
+        }
+        let mut line = Vec::new();
+        sample.write_json(&mut line)?;
+        let sample =
+            Question { tick: OwnedTick::of(tick), run: Arc::clone(&sample.run), sample: String::from_utf8(line)? };
+        // One to an earlier sample came too late.
+        thread.take_answer(tick.at);
+        *asked = tick.at;
+        thread.ask(sample);
+        let answer = thread.take_answer(Instant::now() + tick.grace()).map(|(answer, _)| answer);
+        let answer = answer.filter(|answer| answer.number == tick.number);
+        answer.map(|answer| answer.text.map_err(|error| anyhow!(error))).transpose()
+    }
+}
+
+impl Derivation for PluginDerivation {
+    fn derive(&mut self, tick: &Tick, sample: &Sample, out: &mut Sections) -> anyhow::Result<()> {
+        let mut derive = || match self.answer(tick, sample)? {
+            Some(text) => sections::read(text.as_bytes(), self.derivation.sections, out),
+            None => Ok(()),
+        };
+        derive().with_context(|| self.derivation.file.display().to_string())
+    }
+}
