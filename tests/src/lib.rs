@@ -7,10 +7,11 @@ mod recording;
 pub mod sentinel;
 pub mod spool;
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
@@ -47,8 +48,12 @@ pub fn release_tracker() -> PathBuf {
 
 /// A shared library of this workspace, built if need be, in the profile of the tests.
 pub fn shared_library(package: &str) -> PathBuf {
+    static BUILT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let directory = profile_directory();
-    build(&directory, package);
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if built.insert(package.to_owned()) {
+        build(&directory, package);
+    }
     directory.join(format!("lib{}.so", package.replace('-', "_")))
 }
 

@@ -162,9 +162,9 @@ fn a_file_that_is_no_plugin_is_an_error_with_its_name() {
 #[test]
 fn a_description_that_cannot_be_is_an_error() {
     for (kind, said) in [
-        ("2.0", "was built for version 2.1 of the plugin interface, and this is 1.1"),
-        ("none", "does not work with version 1.1 of the plugin interface"),
-        ("needs-9", "needs version 1.9 of the plugin interface, and this is 1.1"),
+        ("2.0", "was built for version 2.2 of the plugin interface, and this is 1.2"),
+        ("none", "does not work with version 1.2 of the plugin interface"),
+        ("needs-9", "needs version 1.9 of the plugin interface, and this is 1.2"),
         ("small", "has its description of 8 bytes, where 96 are the least"),
         ("many", "says that it has 18446744073709551615 times a source"),
         ("bad-name", "calls a component \"My Source\""),

@@ -255,7 +255,8 @@ fn whoever_does_not_want_to_wait_for_the_end_stops_it_once_more() {
         let mut run = streaming(&service, state.path(), &["-q", "--", "sh", "-c", "exit 7"]).spawn().unwrap();
         wait_until("the end of the run", || service.known().requests.iter().any(|request| request.contains("finish")));
         let pid = nix::unistd::Pid::from_raw(run.id() as i32);
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+        // Not SIGINT, which is ignored by all that a shell has started in the background.
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
         assert_eq!(run.wait().unwrap().code(), Some(7));
         assert!(waiting(state.path()) >= 1);
         start.elapsed() < Duration::from_secs(20)
