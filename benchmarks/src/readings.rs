@@ -11,7 +11,7 @@ pub(crate) fn time(registry: Registry, arguments: &[String]) -> anyhow::Result<f
     let (name, rest) = arguments.split_first().context("which source?")?;
     let (times, assignments) = rest.split_first().context("how often?")?;
     let times: u64 = times.parse()?;
-    let mut settings = Settings::of(registry).switch("benchmark", name, true)?;
+    let mut settings = Settings::of(registry).switch("benchmark", name, true);
     for assignment in assignments {
         settings = settings.set_assignment("benchmark", assignment)?;
     }

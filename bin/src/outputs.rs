@@ -1,7 +1,7 @@
 //! Where samples go.
 
 use resource_tracker_core::Settings;
-use resource_tracker_core::config::ConfigError;
+use resource_tracker_core::config::{ConfigError, ConfigErrorKind, Origin};
 use resource_tracker_core::registry::Kind;
 use resource_tracker_sinks::Format;
 use serde::Serialize;
@@ -20,7 +20,7 @@ pub(crate) fn default_sink(mut settings: Settings, tracker: &TrackerTable) -> Re
     let mut set = |name: &str, key: &str, value: Option<String>| {
         if let Some(value) = value {
             let by = if tracker.output.is_some() { "output" } else { "the default" };
-            settings = std::mem::take(&mut settings).set_default(by, &format!("sinks.{name}.{key}"), value);
+            settings = std::mem::take(&mut settings).set(Origin::default_of(by), &format!("sinks.{name}.{key}"), value);
         }
     };
     let stream = match tracker.format {
@@ -49,9 +49,10 @@ pub(crate) fn default_sink(mut settings: Settings, tracker: &TrackerTable) -> Re
                 set(stream, "columns", columns);
             } else if columns.is_some() {
                 let key = "tracker.csv_columns";
-                let origin = settings.origin(key);
-                let problem = "JSON has no columns; leave them out, or say --format csv".into();
-                return Err(ConfigError { key: key.into(), value: columns, origin, problem });
+                let problem = "JSON has no columns; leave them out, or say --format csv";
+                let mut error = ConfigError::new(ConfigErrorKind::BadValue, key, problem).with_value(columns);
+                error.origin = settings.origin(key);
+                return Err(error);
             }
         }
     }
@@ -81,7 +82,7 @@ pub(crate) fn check_streams(settings: &Settings, wraps_command: bool) -> Result<
                 "{other} writes to {stream} as well; turn one off (--disable {other}), take --format csv for CSV alone, or send \
                  one elsewhere (--set {key}.stream={free}, or -o FILE)",
             );
-            return Err(ConfigError { key, value: None, origin: Some(sink.state.why), problem });
+            return Err(ConfigError::new(ConfigErrorKind::BadValue, key, problem).with_origin(sink.state.why));
         }
         taken.push((sink.name, stream.to_owned()));
     }

@@ -33,7 +33,7 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
         command: cli.command.clone(),
         // The process id of the command is not known yet.
         pid: job.pid.filter(|_| !wraps),
-        interval: table.interval_secs.0,
+        interval: table.interval_secs.into(),
         ..Run::default()
     };
     let host = Host::new(table.procfs, table.sysfs);

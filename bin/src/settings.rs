@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use resource_tracker_core::Settings;
-use resource_tracker_core::config::{ConfigError, ConfigFile};
+use resource_tracker_core::config::{ConfigError, ConfigFile, Origin};
 use resource_tracker_core::registry::Registry;
 use resource_tracker_sinks::sentinel::TOKEN;
 
 use crate::cli::Cli;
-use crate::tables::{SENTINEL, TrackerTable, known_tables};
-use crate::variables::Switch;
+use crate::tables::{KNOWN_TABLES, SENTINEL, TrackerTable};
 use crate::{outputs, plugins, variables};
 
 const DEFAULT_FILE: &str = "resource-tracker.toml";
@@ -38,42 +37,33 @@ pub(crate) fn settings(cli: &Cli) -> anyhow::Result<Settings> {
 
 /// All layers: the file, the environment, the flags, and below them the sink that samples go to by default.
 pub(crate) fn settings_with(cli: &Cli, file: &ConfigFile) -> anyhow::Result<Settings> {
-    let mut settings = layers(cli, file, Registry::new(), &[])?;
-    let (registry, switches) = (plugins::load(cli, &settings)?, variables::switches());
-    if registry.plugins().next().is_some() || !switches.is_empty() {
-        // Once more, because names of components matter in the layers.
-        settings = layers(cli, file, registry, &switches)?;
-    }
+    let mut settings = layers(cli, file)?;
+    let registry = plugins::load(cli, &settings)?;
+    settings = settings.with_registry(registry);
     let tracker: TrackerTable = settings.extract("tracker")?;
     settings = outputs::default_sink(settings, &tracker)?;
     settings = sentinel(settings);
-    if !cli.configuration.set.is_empty() {
-        settings.check_assignments(&known_tables())?;
-    }
-    for name in &cli.configuration.enable {
-        settings = settings.switch("--enable", name, true)?;
-    }
-    for name in &cli.configuration.disable {
-        settings = settings.switch("--disable", name, false)?;
-    }
     outputs::check_streams(&settings, !cli.command.is_empty())?;
     Ok(settings)
 }
 
 /// What the user set, wherever.
-fn layers(cli: &Cli, file: &ConfigFile, registry: Registry, switches: &[Switch]) -> Result<Settings, ConfigError> {
-    let mut settings = variables::layer(Settings::of(registry).config_file(file.clone()))?;
-    for Switch { variable, component, on } in switches {
-        settings = settings.switch(variable, component, *on)?;
-    }
-    settings = flags(settings, cli);
+fn layers(cli: &Cli, file: &ConfigFile) -> Result<Settings, ConfigError> {
+    let mut settings = flags(variables::layer(tables_and_file(Registry::new(), file))?, cli);
     for (key, value) in &cli.configuration.set {
         settings = settings.set_assignment("--set", &format!("{key}={value}"))?;
     }
-    if file.was_found() {
-        settings.check_found_file(&known_tables())?;
+    for (flag, names, on) in
+        [("--enable", &cli.configuration.enable, true), ("--disable", &cli.configuration.disable, false)]
+    {
+        settings = names.iter().fold(settings, |settings, name| settings.switch(flag, name, on));
     }
     Ok(settings)
+}
+
+/// The configuration of a file alone.
+pub(crate) fn tables_and_file(registry: Registry, file: &ConfigFile) -> Settings {
+    Settings::of(registry).tables(KNOWN_TABLES).config_file(file.clone())
 }
 
 fn flags(mut settings: Settings, cli: &Cli) -> Settings {
@@ -100,7 +90,8 @@ fn flags(mut settings: Settings, cli: &Cli) -> Settings {
         }
     }
     if let Some(interval) = cli.sampling.interval {
-        settings = settings.set("--interval", "tracker.interval_secs", interval.0.as_secs_f64());
+        settings =
+            settings.set("--interval", "tracker.interval_secs", std::time::Duration::from(interval).as_secs_f64());
     }
     if let Some(pid) = cli.sampling.pid {
         settings = settings.set("--pid", "job.pid", pid);
@@ -121,7 +112,7 @@ fn flags(mut settings: Settings, cli: &Cli) -> Settings {
         settings = settings.set("--spool-max", &format!("{SENTINEL}.spool_max_mib"), limit);
     }
     for (key, value) in &metadata.tag {
-        settings = settings.set_at("--tag", ["job", "tags", key].into_iter(), value.as_str());
+        settings = settings.set_at("--tag", ["job", "tags", key], value.as_str());
     }
     settings
 }
@@ -131,6 +122,6 @@ fn sentinel(settings: Settings) -> Settings {
     if std::env::var_os(TOKEN).is_none_or(|token| token.is_empty()) {
         return settings;
     }
-    let settings = settings.set_default(TOKEN, &format!("{SENTINEL}.enabled"), true);
-    settings.set_default(TOKEN, "sources.cloud.enabled", true)
+    let settings = settings.set(Origin::default_of(TOKEN), &format!("{SENTINEL}.enabled"), true);
+    settings.set(Origin::default_of(TOKEN), "sources.cloud.enabled", true)
 }

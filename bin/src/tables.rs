@@ -1,7 +1,6 @@
 //! The tables of the configuration that belong to the program itself.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use resource_tracker_core::Job;
 use resource_tracker_core::config::{Interval, KnownTable};
@@ -48,7 +47,7 @@ pub(crate) struct TrackerTable {
 impl Default for TrackerTable {
     fn default() -> Self {
         Self {
-            interval_secs: Interval(Duration::from_secs(1)),
+            interval_secs: Interval::default(),
             format: None,
             output: None,
             quiet: false,
@@ -119,13 +118,11 @@ fn pid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i32>, D::Err
 }
 
 /// The tables beside `sources` and `sinks`.
-pub(crate) fn known_tables() -> [KnownTable; 3] {
-    [
-        KnownTable::new::<JobTable>("job"),
-        KnownTable::new::<PluginsTable>("plugins"),
-        KnownTable::new::<TrackerTable>("tracker"),
-    ]
-}
+pub(crate) const KNOWN_TABLES: [KnownTable; 3] = [
+    KnownTable::new::<JobTable>("job"),
+    KnownTable::new::<PluginsTable>("plugins"),
+    KnownTable::new::<TrackerTable>("tracker"),
+];
 
 #[cfg(test)]
 mod tests {
@@ -184,7 +181,7 @@ mod tests {
             let table = move |name: &str| format!("{}.{name}", kind.table());
             registry.of(kind).into_iter().map(move |component| (table(component.name), component.schema()))
         });
-        let tables = known_tables().into_iter().map(|table| (table.name.to_owned(), table.schema));
+        let tables = KNOWN_TABLES.into_iter().map(|table| (table.name().to_owned(), table.schema()));
         let mut unmarked = Vec::new();
         for (table, schema) in tables.chain(components).filter(|(_, schema)| schema[NEEDS_NAMED_FILE] != true) {
             let keys = schema["properties"].as_object().into_iter().flatten();

@@ -1,11 +1,11 @@
 //! Environment variables: the keys that they set, the lists that some hold, and names that look like a slip of the pen.
 
 use resource_tracker_core::Settings;
-use resource_tracker_core::config::ConfigError;
+use resource_tracker_core::config::{ConfigError, ConfigErrorKind, Origin};
 use resource_tracker_core::registry::nearest;
 use resource_tracker_sources::HostField;
 
-use crate::tables::{SENTINEL, known_tables};
+use crate::tables::SENTINEL;
 
 /// The file that is read in place of the one in the current folder.
 pub(crate) const CONFIG: &str = "TRACKER_CONFIG";
@@ -44,41 +44,29 @@ const TEXTS: [(&str, &str); 23] = [
 /// Variables that hold something else.
 const OTHERS: [&str; 6] = [CONFIG, ENABLE, DISABLE, PLUGIN, TAG, SPOOL_MAX];
 
-/// A component that a variable turns on or off.
-pub(crate) struct Switch {
-    pub(crate) variable: &'static str,
-    pub(crate) component: String,
-    pub(crate) on: bool,
-}
-
-/// The layer of the environment, but for what [`switches`] and [`plugins`] say.
+/// The layer of the environment, but for what [`plugins`] says.
 pub(crate) fn layer(settings: Settings) -> Result<Settings, ConfigError> {
     let mut settings = settings.environment(PREFIX, &TEXTS, std::env::vars_os())?;
     if let Some(text) = text(SPOOL_MAX) {
         let key = format!("{SENTINEL}.spool_max_mib");
         settings = match text.trim().parse::<u64>() {
-            Ok(limit) => settings.set(SPOOL_MAX, &key, limit),
-            Err(_) => settings.set(SPOOL_MAX, &key, text),
+            Ok(limit) => settings.set(Origin::variable(SPOOL_MAX), &key, limit),
+            Err(_) => settings.set(Origin::variable(SPOOL_MAX), &key, text),
         };
     }
     for tag in list(TAG) {
-        let (key, value) = crate::cli::assignment(&tag).map_err(|problem| ConfigError {
-            key: TAG.into(),
-            value: Some(format!("{tag:?}")),
-            origin: None,
-            problem: format!("{problem}, with commas between several"),
+        let (key, value) = crate::cli::assignment(&tag).map_err(|problem| {
+            let problem = format!("{problem}, with commas between several");
+            ConfigError::new(ConfigErrorKind::BadValue, TAG, problem).with_value(format!("{tag:?}"))
         })?;
-        settings = settings.set_at(TAG, ["job", "tags", &key].into_iter(), value);
+        settings = settings.set_at(Origin::variable(TAG), ["job", "tags", &key], value);
+    }
+    for (variable, on) in [(ENABLE, true), (DISABLE, false)] {
+        for component in list(variable) {
+            settings = settings.switch(Origin::variable(variable), component, on);
+        }
     }
     Ok(settings)
-}
-
-/// What is turned on and off by name.
-pub(crate) fn switches() -> Vec<Switch> {
-    let switches = [(ENABLE, true), (DISABLE, false)]
-        .into_iter()
-        .flat_map(|(variable, on)| list(variable).into_iter().map(move |component| Switch { variable, component, on }));
-    switches.collect()
 }
 
 /// Files of plugins to load.
@@ -89,8 +77,7 @@ pub(crate) fn plugins() -> Vec<String> {
 /// Variables that say nothing, because there is no such key or no such name. Of names without a key's two underscores only
 /// those count that are nearly one of ours: other programs have variables that begin with `TRACKER_` as well.
 pub(crate) fn ignored(settings: &Settings) -> Vec<String> {
-    let mut problems: Vec<String> =
-        settings.ignored_variables(&known_tables()).iter().map(ConfigError::to_string).collect();
+    let mut problems: Vec<String> = settings.ignored_variables().iter().map(ConfigError::to_string).collect();
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     problems.extend(names.filter_map(|name| slip(&name)));
     problems.sort_unstable();

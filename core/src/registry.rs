@@ -61,12 +61,12 @@ pub struct ComponentType {
     pub description: &'static str,
     /// Whether it is on unless the user turns it off.
     pub on_by_default: bool,
-    pub(crate) origin: Origin,
+    pub(crate) implementation: Implementation,
 }
 
-/// Where a type of component is from.
+/// What stands behind a type of component.
 #[derive(Clone, Copy)]
-pub(crate) enum Origin {
+pub(crate) enum Implementation {
     Linked { schema: fn(&mut SchemaGenerator) -> Schema, defaults: fn() -> serde_json::Result<Json> },
     PluginSource(&'static SourceType),
     PluginSink(&'static SinkType),
@@ -75,28 +75,28 @@ pub(crate) enum Origin {
 impl ComponentType {
     /// The JSON Schema of its configuration, with nothing left to look up elsewhere.
     pub fn schema(&self) -> Json {
-        match self.origin {
-            Origin::Linked { schema, .. } => schema(&mut inline_generator()).to_value(),
-            Origin::PluginSource(source) => source.info.component.schema.clone(),
-            Origin::PluginSink(sink) => sink.info.component.schema.clone(),
+        match self.implementation {
+            Implementation::Linked { schema, .. } => schema(&mut inline_generator()).to_value(),
+            Implementation::PluginSource(source) => source.info.component.schema.clone(),
+            Implementation::PluginSink(sink) => sink.info.component.schema.clone(),
         }
     }
 
     /// Its configuration when the user says nothing: a JSON object.
     pub fn defaults(&self) -> Json {
-        match self.origin {
-            Origin::Linked { defaults, .. } => defaults().unwrap_or_default(),
-            Origin::PluginSource(source) => source.info.component.defaults.clone(),
-            Origin::PluginSink(sink) => sink.info.component.defaults.clone(),
+        match self.implementation {
+            Implementation::Linked { defaults, .. } => defaults().unwrap_or_default(),
+            Implementation::PluginSource(source) => source.info.component.defaults.clone(),
+            Implementation::PluginSink(sink) => sink.info.component.defaults.clone(),
         }
     }
 
     /// The plugin that it is from; `None` for one that is linked in.
     pub fn plugin(&self) -> Option<&'static Path> {
-        match self.origin {
-            Origin::Linked { .. } => None,
-            Origin::PluginSource(source) => Some(&source.file),
-            Origin::PluginSink(sink) => Some(&sink.file),
+        match self.implementation {
+            Implementation::Linked { .. } => None,
+            Implementation::PluginSource(source) => Some(&source.file),
+            Implementation::PluginSink(sink) => Some(&sink.file),
         }
     }
 }
@@ -200,15 +200,15 @@ impl Registry {
     /// All sources, in the order in which they are read.
     pub fn sources(&self) -> Vec<ComponentType> {
         let linked = inventory::iter::<SourceEntry>().map(|entry| {
-            let origin = Origin::Linked { schema: entry.schema, defaults: entry.defaults };
+            let implementation = Implementation::Linked { schema: entry.schema, defaults: entry.defaults };
             let (name, description, on_by_default) = (entry.name, entry.description, entry.on_by_default);
-            (entry.order, ComponentType { kind: Kind::Source, name, description, on_by_default, origin })
+            (entry.order, ComponentType { kind: Kind::Source, name, description, on_by_default, implementation })
         });
         let loaded = self.plugins.iter().flat_map(|plugin| &plugin.sources).map(|source| {
             let (about, on_by_default) = (&source.info.component, source.info.on_by_default);
-            let origin = Origin::PluginSource(source);
+            let implementation = Implementation::PluginSource(source);
             let (name, description) = (about.name.as_str(), about.description.as_str());
-            (source.info.order, ComponentType { kind: Kind::Source, name, description, on_by_default, origin })
+            (source.info.order, ComponentType { kind: Kind::Source, name, description, on_by_default, implementation })
         });
         let entries = sorted_by_key(linked.chain(loaded), |(order, source)| (*order, source.name));
         entries.into_iter().map(|(_, source)| source).collect()
@@ -217,14 +217,14 @@ impl Registry {
     /// All sinks, by name.
     pub fn sinks(&self) -> Vec<ComponentType> {
         let linked = inventory::iter::<SinkEntry>().map(|entry| {
-            let origin = Origin::Linked { schema: entry.schema, defaults: entry.defaults };
+            let implementation = Implementation::Linked { schema: entry.schema, defaults: entry.defaults };
             let (name, description) = (entry.name, entry.description);
-            ComponentType { kind: Kind::Sink, name, description, on_by_default: false, origin }
+            ComponentType { kind: Kind::Sink, name, description, on_by_default: false, implementation }
         });
         let loaded = self.plugins.iter().flat_map(|plugin| &plugin.sinks).map(|sink| {
-            let (about, origin) = (&sink.info.component, Origin::PluginSink(sink));
+            let (about, implementation) = (&sink.info.component, Implementation::PluginSink(sink));
             let (name, description) = (about.name.as_str(), about.description.as_str());
-            ComponentType { kind: Kind::Sink, name, description, on_by_default: false, origin }
+            ComponentType { kind: Kind::Sink, name, description, on_by_default: false, implementation }
         });
         sorted_by_key(linked.chain(loaded), |sink| sink.name)
     }

@@ -3,15 +3,15 @@
 use std::fmt::Write;
 
 use resource_tracker_core::Settings;
-use resource_tracker_core::config::{ConfigFile, is_secret};
+use resource_tracker_core::config::{ConfigError, ConfigFile, is_secret};
 use resource_tracker_core::registry::Kind;
 use serde_json::{Map, Value as Json};
 
 use super::print;
 use crate::cli::{Cli, ConfigAction};
 use crate::plan::Plan;
-use crate::settings::{config_file, settings, settings_with};
-use crate::tables::{JobTable, PluginsTable, TrackerTable, known_tables};
+use crate::settings::{config_file, settings, settings_with, tables_and_file};
+use crate::tables::{JobTable, PluginsTable, TrackerTable};
 use crate::variables;
 
 pub(crate) fn config(cli: &Cli, action: &ConfigAction) -> anyhow::Result<i32> {
@@ -34,13 +34,14 @@ fn check(cli: &Cli) -> anyhow::Result<i32> {
 
 /// Everything that is wrong, and last what a run would end with, if that is something else.
 fn problems(cli: &Cli, file: &ConfigFile) -> Vec<String> {
-    let (tables, settings) = (known_tables(), settings_with(cli, file));
+    let settings = settings_with(cli, file);
     // Without the plugins, their components are unknown; that they cannot be loaded is said below.
     let registry = settings.as_ref().map(|settings| settings.registry().clone()).unwrap_or_default();
-    let mut problems = Settings::of(registry).config_file(file.clone()).check(&tables);
+    let texts = |errors: Vec<ConfigError>| errors.iter().map(ConfigError::to_string).collect::<Vec<_>>();
+    let mut problems = texts(tables_and_file(registry, file).check());
     let (refused, more) = match settings {
         Ok(settings) => {
-            let more = settings.check(&tables).into_iter().chain(variables::ignored(&settings)).collect();
+            let more = texts(settings.check()).into_iter().chain(variables::ignored(&settings)).collect();
             (Plan::new(&settings).err(), more)
         }
         Err(error) => (Some(error), Vec::new()),

@@ -1,80 +1,60 @@
 //! Everything that is wrong with a configuration, at once.
 
 use figment::Figment;
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
 
-use super::components::suggestion;
-use super::error::Parse;
-use super::{Component, ConfigError, Settings, tree};
-use crate::registry::{ComponentType, Kind, inline_generator};
+use super::components::{Component, suggestion};
+use super::error::{ConfigError, ConfigErrorKind, Parse};
+use super::layers::tree;
+use super::settings::Settings;
+use crate::registry::{ComponentType, Kind};
 use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
 
 /// What becomes of a key that is not there, in a file and in a variable.
 const IGNORED: &str = ", so it is ignored";
 
-/// A table of the configuration beside `sources` and `sinks`.
-pub struct KnownTable {
-    /// Its key.
-    pub name: &'static str,
-    /// The schema of its type.
-    pub schema: Json,
-    /// Reads a part of it.
-    pub parse: fn(Map<String, Json>) -> serde_json::Result<()>,
-}
-
-impl KnownTable {
-    /// The table `name`, which holds a `T`.
-    pub fn new<T: serde::de::DeserializeOwned + schemars::JsonSchema>(name: &'static str) -> Self {
-        let parse = |values: Map<String, Json>| serde_json::from_value::<T>(values.into()).map(drop);
-        Self { name, schema: inline_generator().into_root_schema_for::<T>().to_value(), parse }
-    }
-}
-
 impl Settings {
-    /// Reports every problem, one line each: a broken file, unknown keys (which a run ignores), unknown component
-    /// types, and values of the wrong type.
-    pub fn check(&self, tables: &[KnownTable]) -> Vec<String> {
-        let broken = self.file.as_ref().and_then(|file| file.problem.clone());
-        let mut problems: Vec<String> = broken.into_iter().collect();
+    /// Reports every problem: a broken file, unknown keys (which a run ignores), unknown component types, and values that
+    /// are not allowed.
+    pub fn check(&self) -> Vec<ConfigError> {
+        let mut problems: Vec<ConfigError> = self.files.iter().filter_map(|file| file.problem.clone()).collect();
         let tree = self.tree();
         for (key, value) in tree.as_object().into_iter().flatten() {
-            let table = tables.iter().find(|table| table.name == key);
+            let table = self.tables.iter().find(|table| table.name() == key);
             let errors = match (table, Kind::ALL.into_iter().find(|kind| kind.table() == key)) {
-                (None, None) => vec![self.no_such_table(key, tables, IGNORED)],
+                (None, None) => vec![self.no_such_table(key, IGNORED)],
                 (Some(table), _) => {
-                    self.check_table(key, value, &table.schema, &Keys::of(&table.schema, &Json::Null), &table.parse)
+                    let schema = table.schema();
+                    let known = Keys::of(&schema, &Json::Null);
+                    self.check_table(key, value, &schema, &known, &|values| table.parse(values))
                 }
                 (None, Some(kind)) => self.check_components(kind, value),
             };
-            problems.extend(errors.iter().map(ConfigError::to_string));
+            problems.extend(errors);
         }
         problems
     }
 
-    /// Looks whether all that [`set_assignment`](Self::set_assignment) set is there to be set. It comes after all layers,
-    /// because the type of a component decides.
-    ///
-    /// # Errors
-    /// Names the key, and the nearest one that there is.
-    pub fn check_assignments(&self, tables: &[KnownTable]) -> Result<(), ConfigError> {
-        self.unknown_keys(&self.assigned, tables, "").into_iter().next().map_or(Ok(()), Err)
+    /// Looks whether all that [`set_assignment`](Self::set_assignment) set is there to be set.
+    pub(super) fn check_assignments(&self) -> Result<(), ConfigError> {
+        self.unknown_keys(&self.merged().assigned, "").into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// What the environment sets that is not there to be set, and so is ignored. It comes after all layers as well.
-    pub fn ignored_variables(&self, tables: &[KnownTable]) -> Vec<ConfigError> {
-        self.unknown_keys(&self.variables, tables, IGNORED)
+    /// What the environment sets that is not there to be set, and so is ignored.
+    pub fn ignored_variables(&self) -> Vec<ConfigError> {
+        self.unknown_keys(&self.merged().variables, IGNORED)
     }
 
-    fn unknown_keys(&self, layers: &Figment, tables: &[KnownTable], so: &str) -> Vec<ConfigError> {
+    fn unknown_keys(&self, layers: &Figment, so: &str) -> Vec<ConfigError> {
         let mut errors = Vec::new();
         for (table, members) in tree(layers).as_object().into_iter().flatten() {
             let members = members.as_object().into_iter().flatten();
-            let known_table = tables.iter().find(|known| known.name == table);
+            let known_table = self.tables.iter().find(|known| known.name() == table);
             match (known_table, Kind::ALL.into_iter().find(|kind| kind.table() == table)) {
-                (None, None) => errors.push(self.no_such_table(table, tables, so)),
+                (None, None) => errors.push(self.no_such_table(table, so)),
                 (Some(known), _) => {
-                    let known = Keys::of(&known.schema, &Json::Null);
+                    let known = Keys::of(&known.schema(), &Json::Null);
                     errors.extend(members.filter_map(|(name, _)| self.no_such_key(table, name, &known, so).err()));
                 }
                 (None, Some(kind)) => {
@@ -96,9 +76,10 @@ impl Settings {
         keys.filter_map(|(name, _)| self.no_such_key(&key, name, &known, so).err()).collect()
     }
 
-    fn no_such_table(&self, name: &str, tables: &[KnownTable], so: &str) -> ConfigError {
-        let known = tables.iter().map(|table| table.name).chain(Kind::ALL.map(Kind::table));
-        self.error(name, suggestion(&format!("there is no such table{so}"), name, &known.collect::<Vec<_>>()))
+    fn no_such_table(&self, name: &str, so: &str) -> ConfigError {
+        let known = self.tables.iter().map(|table| table.name()).chain(Kind::ALL.map(Kind::table));
+        let problem = suggestion(&format!("there is no such table{so}"), name, &known.collect::<Vec<_>>());
+        self.error(ConfigErrorKind::UnknownKey, name, problem)
     }
 
     fn no_such_key(&self, table: &str, name: &str, known: &Keys, so: &str) -> Result<(), ConfigError> {
@@ -107,12 +88,12 @@ impl Settings {
         }
         let names: Vec<&str> = known.names.iter().map(String::as_str).collect();
         let problem = suggestion(&format!("there is no such key{so}"), name, &names);
-        Err(self.error(&format!("{table}.{name}"), problem))
+        Err(self.error(ConfigErrorKind::UnknownKey, &format!("{table}.{name}"), problem))
     }
 
     fn check_components(&self, kind: Kind, tables: &Json) -> Vec<ConfigError> {
         let Some(tables) = tables.as_object() else {
-            return vec![self.error(kind.table(), "must be a table")];
+            return vec![self.error(ConfigErrorKind::BadValue, kind.table(), "must be a table")];
         };
         let types = self.registry.of(kind);
         let one = |(name, table): (&String, &Json)| {
@@ -134,7 +115,7 @@ impl Settings {
 
     fn check_table(&self, key: &str, values: &Json, schema: &Json, known: &Keys, parse: Parse<'_>) -> Vec<ConfigError> {
         let Some(values) = values.as_object() else {
-            return vec![self.error(key, "must be a table")];
+            return vec![self.error(ConfigErrorKind::BadValue, key, "must be a table")];
         };
         let one = |(name, value): (&String, &Json)| match self.no_such_key(key, name, known, IGNORED) {
             Ok(()) => self.blame_key(key, name, value, schema, parse),

@@ -3,8 +3,9 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 
-use super::{ConfigError, Settings};
-use crate::registry::{ComponentType, Kind, Origin, nearest};
+use super::error::{ConfigError, ConfigErrorKind};
+use super::settings::Settings;
+use crate::registry::{ComponentType, Implementation, Kind, nearest};
 use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
 
@@ -50,7 +51,7 @@ impl Component {
 
     /// Reads `values` as the configuration of this component's type: by way of typetag, or the plugin.
     pub(super) fn parse<T: Configuration>(&self, values: Map<String, Json>) -> serde_json::Result<T> {
-        if let Some(config) = T::from_plugin(self.component_type.origin, &values) {
+        if let Some(config) = T::from_plugin(self.component_type.implementation, &values) {
             return config;
         }
         let mut tagged = Map::from_iter([("type".to_owned(), Json::from(self.component_type.name))]);
@@ -65,18 +66,22 @@ pub type ByName<T> = Vec<(String, T)>;
 /// A configuration of either kind.
 pub(super) trait Configuration: DeserializeOwned {
     /// `None` when the component is none of a plugin.
-    fn from_plugin(origin: Origin, values: &Map<String, Json>) -> Option<serde_json::Result<Self>>;
+    fn from_plugin(implementation: Implementation, values: &Map<String, Json>) -> Option<serde_json::Result<Self>>;
 }
 
 impl Configuration for Box<dyn SourceConfig> {
-    fn from_plugin(origin: Origin, values: &Map<String, Json>) -> Option<serde_json::Result<Self>> {
-        if let Origin::PluginSource(source) = origin { Some(source.configure(values.clone())) } else { None }
+    fn from_plugin(implementation: Implementation, values: &Map<String, Json>) -> Option<serde_json::Result<Self>> {
+        if let Implementation::PluginSource(source) = implementation {
+            Some(source.configure(values.clone()))
+        } else {
+            None
+        }
     }
 }
 
 impl Configuration for Box<dyn SinkConfig> {
-    fn from_plugin(origin: Origin, values: &Map<String, Json>) -> Option<serde_json::Result<Self>> {
-        if let Origin::PluginSink(sink) = origin { Some(sink.configure(values.clone())) } else { None }
+    fn from_plugin(implementation: Implementation, values: &Map<String, Json>) -> Option<serde_json::Result<Self>> {
+        if let Implementation::PluginSink(sink) = implementation { Some(sink.configure(values.clone())) } else { None }
     }
 }
 
@@ -84,13 +89,17 @@ impl Settings {
     /// Every component of a kind: all that is linked in, and what the configuration adds under other names.
     ///
     /// # Errors
-    /// When a table is no table, `type` no text or none of the types that there are, or `enabled` neither true nor false.
+    /// When a table is no table, `type` no text or none of the types that there are, or `enabled` neither true nor false; when
+    /// a key was assigned or a component switched that is not there; when a file that was found sets what it may not.
     pub fn components(&self, kind: Kind) -> Result<Vec<Component>, ConfigError> {
+        self.check_found_files(None)?;
+        self.check_assignments()?;
+        self.merged().unknown.clone().map_or(Ok(()), Err)?;
         let types = self.registry.of(kind);
         let configured = match self.value(kind.table()) {
             None => Map::new(),
             Some(Json::Object(tables)) => tables,
-            Some(_) => return Err(self.error(kind.table(), "must be a table")),
+            Some(_) => return Err(self.error(ConfigErrorKind::BadValue, kind.table(), "must be a table")),
         };
         let added = configured.keys().filter(|name| types.iter().all(|component| component.name != **name));
         let names: Vec<&str> = types.iter().map(|component| component.name).chain(added.map(String::as_str)).collect();
@@ -107,29 +116,33 @@ impl Settings {
         let key = Component::key(kind, name);
         if name.contains(char::is_control) {
             // It becomes the name of a thread, and stands in messages.
-            let (shown, problem) = (format!("{}.{name:?}", kind.table()), "a name has no control characters".into());
-            return Err(ConfigError { key: shown, value: None, origin: self.origin(&key), problem });
+            let (shown, problem) = (format!("{}.{name:?}", kind.table()), "a name has no control characters");
+            let error = ConfigError::new(ConfigErrorKind::BadValue, shown, problem);
+            return Err(ConfigError { origin: self.origin(&key), ..error });
         }
         let mut values = match table {
             None => Map::new(),
             Some(Json::Object(values)) => values.clone(),
-            Some(_) => return Err(self.error(&key, "must be a table")),
+            Some(_) => return Err(self.error(ConfigErrorKind::BadValue, &key, "must be a table")),
         };
         let type_name = match values.remove("type") {
             None => name.to_owned(),
             Some(Json::String(type_name)) => type_name,
-            Some(_) => return Err(self.error(&format!("{key}.type"), "must be a text")),
+            Some(_) => return Err(self.error(ConfigErrorKind::BadValue, &format!("{key}.type"), "must be a text")),
         };
         let enabled_key = format!("{key}.enabled");
         let enabled = match values.remove("enabled") {
             None => None,
-            Some(value) => Some(as_bool(&value).ok_or_else(|| self.error(&enabled_key, "must be true or false"))?),
+            Some(value) => {
+                let wrong = || self.error(ConfigErrorKind::BadValue, &enabled_key, "must be true or false");
+                Some(as_bool(&value).ok_or_else(wrong)?)
+            }
         };
         let Some(component_type) = types.iter().find(|component| component.name == type_name).copied() else {
             // Also when it is off: its name is a mistake all the same.
             let type_key = format!("{key}.type");
             let key = if self.value(&type_key).is_some() { type_key } else { key };
-            return Err(self.error(&key, unknown(kind, &type_name, types)));
+            return Err(self.error(ConfigErrorKind::UnknownComponent, &key, unknown(kind, &type_name, types)));
         };
         let by_default = component_type.on_by_default;
         let origin = |key: &str| self.origin(key).unwrap_or_else(|| "configured".into());
@@ -158,7 +171,6 @@ impl Settings {
     }
 
     fn configurations<T: Configuration>(&self, kind: Kind) -> Result<Vec<(String, T)>, ConfigError> {
-        self.check_found_file(&[])?;
         let components = self.components(kind)?.into_iter().filter(|component| component.state.on);
         components
             .map(|component| match component.parse::<T>(component.values.clone()) {
@@ -171,36 +183,6 @@ impl Settings {
                 }
             })
             .collect()
-    }
-
-    /// Turns a source, a sink, or a configured component on or off by its name alone.
-    ///
-    /// # Errors
-    /// When there is no component of that name.
-    pub fn switch(self, origin: &str, name: &str, on: bool) -> Result<Self, ConfigError> {
-        let known = |kind: Kind| {
-            let mut names: Vec<String> =
-                self.registry.of(kind).iter().map(|component| component.name.to_owned()).collect();
-            let added = self.table(kind.table()).into_iter().flatten().map(|(name, _)| name);
-            let added: Vec<String> = added.filter(|name| !names.contains(name)).collect();
-            names.extend(added);
-            names
-        };
-        let (sources, sinks) = (known(Kind::Source), known(Kind::Sink));
-        let kind = match name {
-            _ if sources.iter().any(|known| known == name) => Kind::Source,
-            _ if sinks.iter().any(|known| known == name) => Kind::Sink,
-            _ => {
-                let names: Vec<&str> = sources.iter().chain(&sinks).map(String::as_str).collect();
-                return Err(ConfigError {
-                    key: origin.to_owned(),
-                    value: Some(format!("{name:?}")),
-                    origin: None,
-                    problem: suggestion("there is no such component", name, &names),
-                });
-            }
-        };
-        Ok(self.set(origin, &format!("{}.{name}.enabled", kind.table()), on))
     }
 }
 

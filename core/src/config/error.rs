@@ -8,7 +8,10 @@ use super::Settings;
 
 /// A value that cannot be used. Displays as one line.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct ConfigError {
+    /// What is wrong, for programs.
+    pub kind: ConfigErrorKind,
     /// The key, such as `sinks.archive.format`.
     pub key: String,
     /// The value as it would be written, if there is one; `***` for a secret.
@@ -17,6 +20,39 @@ pub struct ConfigError {
     pub origin: Option<String>,
     /// What is wrong, and what is allowed.
     pub problem: String,
+}
+
+/// What can be wrong with a configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfigErrorKind {
+    /// The file cannot be read, or is no TOML. It counts as empty.
+    File,
+    /// There is no such key or table.
+    UnknownKey,
+    /// There is no such component, or no such type of it.
+    UnknownComponent,
+    /// The value is not allowed.
+    BadValue,
+    /// The key [needs a file that the user named](super::NEEDS_NAMED_FILE), and this one was merely found.
+    NeedsNamedFile,
+}
+
+impl ConfigError {
+    /// An error without value and origin.
+    pub fn new(kind: ConfigErrorKind, key: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { kind, key: key.into(), value: None, origin: None, problem: problem.into() }
+    }
+
+    /// With the value as it would be written.
+    pub fn with_value(self, value: impl Into<Option<String>>) -> Self {
+        Self { value: value.into(), ..self }
+    }
+
+    /// With the place that the value is from.
+    pub fn with_origin(self, origin: impl Into<String>) -> Self {
+        Self { origin: Some(origin.into()), ..self }
+    }
 }
 
 impl std::error::Error for ConfigError {}
@@ -60,8 +96,9 @@ pub(super) fn shown(key: &str, value: &Json) -> Option<String> {
 pub(super) type Parse<'a> = &'a dyn Fn(Map<String, Json>) -> serde_json::Result<()>;
 
 impl Settings {
-    pub(super) fn error(&self, key: &str, problem: impl Into<String>) -> ConfigError {
-        ConfigError { key: key.into(), value: self.shown(key), origin: self.origin(key), problem: problem.into() }
+    pub(super) fn error(&self, kind: ConfigErrorKind, key: &str, problem: impl Into<String>) -> ConfigError {
+        let (value, origin) = (self.shown(key), self.origin(key));
+        ConfigError { value, origin, ..ConfigError::new(kind, key, problem) }
     }
 
     fn shown(&self, key: &str) -> Option<String> {
@@ -78,7 +115,7 @@ impl Settings {
         parse: Parse<'_>,
     ) -> ConfigError {
         let culprits = values.keys().filter_map(|name| self.blame_key(table, name, &values[name], schema, parse));
-        culprits.into_iter().next().unwrap_or_else(|| self.error(table, error))
+        culprits.into_iter().next().unwrap_or_else(|| self.error(ConfigErrorKind::BadValue, table, error))
     }
 
     /// The error of one key of a table, if it has one.
@@ -94,7 +131,7 @@ impl Settings {
         let generic = error.starts_with("invalid type") || error.starts_with("unknown variant");
         let expected = generic.then(|| expected(&schema["properties"][name])).flatten();
         let problem = expected.map_or(error, |expected| format!("must be {expected}"));
-        Some(self.error(&format!("{table}.{name}"), problem))
+        Some(self.error(ConfigErrorKind::BadValue, &format!("{table}.{name}"), problem))
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 use figment::value::Dict;
 use toml::de::{DeTable, DeValue};
 
+use super::error::{ConfigError, ConfigErrorKind};
 use crate::trust;
 
 /// Larger files are no configuration.
@@ -22,7 +23,7 @@ pub struct ConfigFile {
     pub(super) is_named: bool,
     pub(super) values: Option<Dict>,
     /// What is wrong with the file as a whole, with the position where there is one.
-    pub(super) problem: Option<String>,
+    pub(super) problem: Option<ConfigError>,
     /// Whether there is no such file.
     pub(super) missing: bool,
     text: String,
@@ -36,7 +37,7 @@ impl ConfigFile {
             Ok(open) => file.read(open),
             Err(error) => {
                 file.missing = error.kind() == ErrorKind::NotFound;
-                file.problem = Some(format!("{}: cannot be read: {error}", file.name));
+                file.problem = Some(problem(&file.name, format!("cannot be read: {error}")));
             }
         }
         file
@@ -51,8 +52,8 @@ impl ConfigFile {
             Ok(None) => file.missing = true,
             Err(why) => {
                 let name = &file.name;
-                file.problem =
-                    Some(format!("{name}: is not read, because {why}; to read it all the same: -c ./{name}"));
+                let why = format!("is not read, because {why}; to read it all the same: -c ./{name}");
+                file.problem = Some(problem(name, why));
             }
         }
         file
@@ -66,10 +67,10 @@ impl ConfigFile {
     fn read(&mut self, file: File) {
         let mut text = String::new();
         match file.take(MAX_SIZE + 1).read_to_string(&mut text) {
-            Err(error) => self.problem = Some(format!("{}: cannot be read: {error}", self.name)),
+            Err(error) => self.problem = Some(problem(&self.name, format!("cannot be read: {error}"))),
             Ok(length) if length as u64 > MAX_SIZE => {
-                self.problem =
-                    Some(format!("{}: is larger than {MAX_SIZE} bytes, so it is no configuration", self.name));
+                let why = format!("is larger than {MAX_SIZE} bytes, so it is no configuration");
+                self.problem = Some(problem(&self.name, why));
             }
             Ok(_) => match super::toml::parse(&text) {
                 Ok(values) => (self.values, self.text) = (Some(values), text),
@@ -80,15 +81,15 @@ impl ConfigFile {
                         false => error.message().replace('\n', ", "),
                     };
                     let (line, column) = line_and_column(&text, &span);
-                    self.problem = Some(format!("{}:{line}:{column}: {message}", self.name));
+                    self.problem = Some(problem(&format!("{}:{line}:{column}", self.name), message));
                 }
             },
         }
     }
 
-    /// What is wrong with the file as a whole, in one line, so that it counts as empty.
-    pub fn problem(&self) -> Option<&str> {
-        self.problem.as_deref()
+    /// What is wrong with the file as a whole, so that it counts as empty. The key is the file, with the place in it.
+    pub fn problem(&self) -> Option<&ConfigError> {
+        self.problem.as_ref()
     }
 
     /// Whether it was found, not named by the user, and has values.
@@ -117,6 +118,10 @@ impl ConfigFile {
             None => self.name.clone(),
         }
     }
+}
+
+fn problem(place: &str, problem: String) -> ConfigError {
+    ConfigError::new(ConfigErrorKind::File, place, problem)
 }
 
 fn key_span(table: &DeTable<'_>, key: &str) -> Option<Range<usize>> {

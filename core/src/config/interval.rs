@@ -11,20 +11,48 @@ use serde_json::Value;
 /// Time between two samples: seconds, whole or fractional (`0.05`), or with a unit (`50ms`, `2s`, `1m`, `1h`).
 /// At least 1 ms, at most 366 days.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Interval(pub Duration);
+pub struct Interval(Duration);
 
-const ALLOWED: &str = "must be 1ms to 366d, as seconds (0.05) or with a unit (50ms, 2s, 1m, 1h, 1d)";
+/// What is no [`Interval`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoInterval;
+
+impl fmt::Display for NoInterval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("must be 1ms to 366d, as seconds (0.05) or with a unit (50ms, 2s, 1m, 1h, 1d)")
+    }
+}
+
+impl std::error::Error for NoInterval {}
+
+impl Default for Interval {
+    fn default() -> Self {
+        Self(Duration::from_secs(1))
+    }
+}
+
+impl From<Interval> for Duration {
+    fn from(interval: Interval) -> Self {
+        interval.0
+    }
+}
+
 const LONGEST_SECS: f64 = 366.0 * 86_400.0;
 
 impl Interval {
-    fn from_secs(secs: f64) -> Result<Self, &'static str> {
+    /// The interval that is nearest to this time.
+    pub fn nearest(time: Duration) -> Self {
+        Self(time.clamp(Duration::from_millis(1), Duration::from_secs_f64(LONGEST_SECS)))
+    }
+
+    fn from_secs(secs: f64) -> Result<Self, NoInterval> {
         // NaN is in no range.
-        if (0.001..=LONGEST_SECS).contains(&secs) { Ok(Self(Duration::from_secs_f64(secs))) } else { Err(ALLOWED) }
+        if (0.001..=LONGEST_SECS).contains(&secs) { Ok(Self(Duration::from_secs_f64(secs))) } else { Err(NoInterval) }
     }
 }
 
 impl FromStr for Interval {
-    type Err = &'static str;
+    type Err = NoInterval;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let text = text.trim();
@@ -33,9 +61,9 @@ impl FromStr for Interval {
         let (number, unit) = with_unit.unwrap_or((text, &1.0));
         // `parse` would also take "inf" and "1e3"; only plain decimals are meant.
         if !number.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
-            return Err(ALLOWED);
+            return Err(NoInterval);
         }
-        Self::from_secs(number.parse::<f64>().map_err(|_| ALLOWED)? * unit)
+        Self::from_secs(number.parse::<f64>().map_err(|_| NoInterval)? * unit)
     }
 }
 
@@ -54,9 +82,9 @@ impl Serialize for Interval {
 impl<'de> Deserialize<'de> for Interval {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let interval = match Value::deserialize(deserializer)? {
-            Value::Number(secs) => secs.as_f64().ok_or(ALLOWED).and_then(Self::from_secs),
+            Value::Number(secs) => secs.as_f64().ok_or(NoInterval).and_then(Self::from_secs),
             Value::String(text) => text.parse(),
-            _ => Err(ALLOWED),
+            _ => Err(NoInterval),
         };
         interval.map_err(serde::de::Error::custom)
     }

@@ -97,7 +97,7 @@ fn main() -> anyhow::Result<()> {
     // Picked by configuration: everything that is on by default but the network, and what a file says, if there is one.
     // Nobody named that file, so it counts only when nobody else can have written it.
     let settings =
-        Settings::new().config_file(ConfigFile::found("embed.toml".as_ref())).switch("main", "network", false)?;
+        Settings::new().config_file(ConfigFile::found("embed.toml".as_ref())).switch("main", "network", false);
     let all = Arc::new(Mutex::new(Peak::default()));
     let mut second = Tracker::new(run()).observer(job()).sink("peak", PeakSink(Arc::clone(&all)));
     for (name, config) in settings.sources()? {

@@ -90,8 +90,8 @@ impl Default for SentinelConfig {
         Self {
             api_url: "https://api.sentinel.sparecores.net".into(),
             token_file: None,
-            upload_interval_secs: Interval(Duration::from_secs(60)),
-            finish_timeout_secs: Interval(Duration::from_secs(30)),
+            upload_interval_secs: Interval::nearest(Duration::from_secs(60)),
+            finish_timeout_secs: Interval::nearest(Duration::from_secs(30)),
             spool_dir: None,
             spool_max_mib: 1024,
             command: SentCommand::Masked,
@@ -109,7 +109,7 @@ impl SinkConfig for SentinelConfig {
     }
 
     fn patience(&self) -> Duration {
-        self.finish_timeout_secs.0 + PATIENCE
+        Duration::from(self.finish_timeout_secs) + PATIENCE
     }
 }
 
@@ -304,7 +304,8 @@ impl Sink for Sentinel {
         {
             log::warn!("sentinel: the spool takes no more rows ({error}); they wait in memory");
         }
-        let is_due = run_state.opened.elapsed() >= self.config.upload_interval_secs.0 || run_state.batch.is_full();
+        let is_due =
+            run_state.opened.elapsed() >= Duration::from(self.config.upload_interval_secs) || run_state.batch.is_full();
         if is_due && run_state.batch.has_next() {
             let next = Batch::new(run_state.batch.number + 1);
             let batch = std::mem::replace(&mut run_state.batch, next);
@@ -321,7 +322,7 @@ impl Sink for Sentinel {
         let status = if is_good { "finished" } else { "failed" };
         let end = End { exit_code: outcome.exit_code, status: status.into(), at: rfc3339(SystemTime::now()) };
         let batch = std::mem::replace(&mut run_state.batch, Batch::new(u32::MAX));
-        let limit = self.config.finish_timeout_secs.0;
+        let limit = Duration::from(self.config.finish_timeout_secs);
         run_state.order(Order::End(end, batch, Instant::now() + limit));
         let Delivery::Worker { done, .. } = &run_state.delivery else { return Ok(()) };
         let arrived = done.recv_timeout(limit);
@@ -349,7 +350,7 @@ impl Sentinel {
             inbox,
             done,
             limit,
-            backoff: Backoff::new(Duration::from_secs(1).min(self.config.upload_interval_secs.0)),
+            backoff: Backoff::new(Duration::from_secs(1).min(Duration::from(self.config.upload_interval_secs))),
             register_at: Instant::now() + worker::FACTS,
             connect,
             reached: false,

@@ -25,7 +25,7 @@ fn main() -> anyhow::Result<()> {
     }
     for kind in Kind::ALL {
         for component in settings.registry().of(kind) {
-            settings = settings.switch("all", component.name, true)?;
+            settings = settings.switch("all", component.name, true);
         }
     }
     let second = Duration::from_secs(1);

@@ -1,0 +1,156 @@
+//! What was set, and by whom, becomes one tree of values. It does not matter in which order things were set but for those of
+//! one rank.
+
+use figment::value::{Dict, Map, Value};
+use figment::{Figment, Metadata, Profile, Provider};
+use serde_json::Value as Json;
+
+use super::components::suggestion;
+use super::error::{ConfigError, ConfigErrorKind};
+use super::origin::{Origin, Rank};
+use crate::registry::{Kind, Registry};
+
+/// Something that was set.
+#[derive(Debug, Clone)]
+pub(super) struct Layer {
+    pub(super) origin: Origin,
+    pub(super) what: Set,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Set {
+    /// Values under their keys.
+    Values(Dict),
+    /// What has to be there to be set.
+    Assignment { key: Vec<String>, value: Value },
+    /// A key in a variable's name, which has no hyphens.
+    Variable { key: Vec<String>, value: Value },
+    /// A component, by its name alone.
+    Switch { name: String, on: bool },
+}
+
+/// The layers as one.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Merged {
+    pub(super) all: Figment,
+    /// The assignments alone.
+    pub(super) assigned: Figment,
+    /// The variables alone.
+    pub(super) variables: Figment,
+    /// The first component that was to be switched and is not there.
+    pub(super) unknown: Option<ConfigError>,
+}
+
+/// Values of one origin.
+struct Values {
+    origin: String,
+    values: Dict,
+}
+
+impl Provider for Values {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(self.origin.clone())
+    }
+
+    fn data(&self) -> figment::Result<Map<Profile, Dict>> {
+        Ok(Map::from([(Profile::Default, self.values.clone())]))
+    }
+}
+
+/// One value at a key.
+pub(super) fn at(key: &[String], value: Value) -> Dict {
+    let nested = key.iter().rev().fold(value, |value, part| Dict::from([(part.clone(), value)]).into());
+    nested.into_dict().unwrap_or_default()
+}
+
+impl Merged {
+    pub(super) fn of(layers: &[Layer], registry: &Registry) -> Self {
+        let mut sorted: Vec<&Layer> = layers.iter().collect();
+        sorted.sort_by_key(|layer| layer.origin.rank);
+        let merged = Self::merge(&sorted, registry, None);
+        let is_switch = |layer: &&Layer| matches!(layer.what, Set::Switch { .. });
+        match sorted.iter().any(is_switch) {
+            // A component can be added by any layer, also by one above the switch.
+            true => Self::merge(&sorted, registry, Some(&merged.components(registry))),
+            false => merged,
+        }
+    }
+
+    fn merge(layers: &[&Layer], registry: &Registry, components: Option<&[(Kind, String)]>) -> Self {
+        let mut merged = Self::default();
+        for Layer { origin, what } in layers {
+            let add = |figment: &mut Figment, values: Dict| {
+                let values = Values { origin: origin.name.clone(), values };
+                let before = std::mem::take(figment);
+                *figment = if origin.rank == Rank::Default { before.join(values) } else { before.merge(values) };
+            };
+            match what {
+                Set::Values(values) => add(&mut merged.all, values.clone()),
+                Set::Assignment { key, value } => {
+                    add(&mut merged.assigned, at(key, value.clone()));
+                    add(&mut merged.all, at(key, value.clone()));
+                }
+                Set::Variable { key, value } => {
+                    let key = merged.with_hyphens(key, registry);
+                    add(&mut merged.variables, at(&key, value.clone()));
+                    add(&mut merged.all, at(&key, value.clone()));
+                }
+                Set::Switch { name, on } => {
+                    let Some(components) = components else { continue };
+                    match components.iter().find(|(_, known)| known == name) {
+                        Some((kind, _)) => {
+                            let key = [kind.table(), name, "enabled"].map(str::to_owned);
+                            add(&mut merged.all, at(&key, (*on).into()));
+                        }
+                        None => {
+                            let names: Vec<&str> = components.iter().map(|(_, name)| name.as_str()).collect();
+                            let problem = suggestion("there is no such component", name, &names);
+                            let error = ConfigError::new(ConfigErrorKind::UnknownComponent, &origin.name, problem);
+                            merged.unknown.get_or_insert(error.with_value(format!("{name:?}")));
+                        }
+                    }
+                }
+            }
+        }
+        merged
+    }
+
+    /// All components that there are: those of the registry, and those that were added under other names.
+    fn components(&self, registry: &Registry) -> Vec<(Kind, String)> {
+        let of = |kind: Kind| {
+            let mut names: Vec<String> = registry.of(kind).iter().map(|known| known.name.to_owned()).collect();
+            let added: Vec<String> = self.names(kind).into_iter().filter(|name| !names.contains(name)).collect();
+            names.extend(added);
+            names.into_iter().map(move |name| (kind, name))
+        };
+        Kind::ALL.into_iter().flat_map(of).collect()
+    }
+
+    /// The names under which components are configured.
+    fn names(&self, kind: Kind) -> Vec<String> {
+        match self.all.find_value(kind.table()) {
+            Ok(Value::Dict(_, tables)) => tables.into_keys().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// `SINKS__STDOUT_JSON__STREAM` is `sinks.stdout-json.stream`.
+    fn with_hyphens(&self, key: &[String], registry: &Registry) -> Vec<String> {
+        let mut key = key.to_vec();
+        let kind = Kind::ALL.into_iter().find(|kind| key.first().is_some_and(|table| table == kind.table()));
+        if let (Some(kind), Some(name)) = (kind, key.get_mut(1)) {
+            let known = registry.of(kind).into_iter().map(|component| component.name.to_owned());
+            if let Some(meant) =
+                self.names(kind).into_iter().chain(known).find(|known| known.replace('-', "_") == *name)
+            {
+                *name = meant;
+            }
+        }
+        key
+    }
+}
+
+/// All values.
+pub(super) fn tree(figment: &Figment) -> Json {
+    figment.extract::<Value>().ok().and_then(|value| serde_json::to_value(value).ok()).unwrap_or_default()
+}

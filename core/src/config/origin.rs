@@ -1,0 +1,44 @@
+//! Who set a value, which decides what wins.
+
+/// Who set a value. Of several, that of the highest rank counts, and of one rank the last: defaults, the file, the
+/// environment, the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    pub(super) rank: Rank,
+    pub(super) name: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rank {
+    Default,
+    File,
+    Environment,
+    CommandLine,
+}
+
+impl Origin {
+    /// A flag, or the program itself, such as `--interval`.
+    pub fn flag(name: impl Into<String>) -> Self {
+        Self { rank: Rank::CommandLine, name: name.into() }
+    }
+
+    /// A variable of the environment.
+    pub fn variable(name: impl Into<String>) -> Self {
+        Self { rank: Rank::Environment, name: name.into() }
+    }
+
+    /// A default, which `name` explains. Of several the first counts.
+    pub fn default_of(name: impl Into<String>) -> Self {
+        Self { rank: Rank::Default, name: name.into() }
+    }
+
+    pub(super) fn file(name: impl Into<String>) -> Self {
+        Self { rank: Rank::File, name: name.into() }
+    }
+}
+
+impl From<&str> for Origin {
+    fn from(flag: &str) -> Self {
+        Self::flag(flag)
+    }
+}
