@@ -26,16 +26,10 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
         surroundings::complete(&mut job.labels, &cli.command, variable, Path::new("/"));
     }
     let wraps = !cli.command.is_empty();
-    let run = Run {
-        program: crate::PROGRAM,
-        version: env!("CARGO_PKG_VERSION"),
-        job: job.labels,
-        command: cli.command.clone(),
-        // The process id of the command is not known yet.
-        pid: job.pid.filter(|_| !wraps),
-        interval: table.interval_secs.into(),
-        ..Run::default()
-    };
+    let mut run = Run::new(crate::PROGRAM, env!("CARGO_PKG_VERSION"));
+    (run.job, run.command, run.interval) = (job.labels, cli.command.clone(), table.interval_secs.into());
+    // The process id of the command is not known yet.
+    run.pid = job.pid.filter(|_| !wraps);
     let host = Host::new(table.procfs, table.sysfs);
     let options = wrapper::Options { subreaper: !table.no_subreaper, cgroup: !table.no_cgroup, host: host.clone() };
     let labels = RunSource::of(&run.job);
@@ -51,7 +45,7 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
     }
     for (name, config) in sinks {
         let context = || format!("sinks.{name}");
-        let sink = SinkContext { wraps_command: wraps };
+        let sink = SinkContext::new(wraps);
         tracker = tracker.sink_from(name.clone(), &*config, &sink).with_context(context)?;
     }
     if wraps { Ok(wrapper::run(tracker, &cli.command, inherited, &options)) } else { standalone::run(tracker, host) }

@@ -232,7 +232,9 @@ mod tests {
             ("SLURM_PROCID", "3"),
             ("SLURM_NTASKS", "8"),
         ];
-        let job = completed(Job { team: Some("t".into()), ..Job::default() }, "srun python3.12 fit.py", &variables);
+        let mut said = Job::default();
+        said.team = Some("t".into());
+        let job = completed(said, "srun python3.12 fit.py", &variables);
         assert_eq!((job.orchestrator.as_deref(), job.executor.as_deref()), (Some("airflow"), Some("slurm")));
         assert_eq!((job.name.as_deref(), job.task_name.as_deref()), (Some("nightly"), Some("fit")));
         assert_eq!((job.external_run_id.as_deref(), job.language.as_deref()), (Some("2026"), Some("python")));
@@ -242,13 +244,9 @@ mod tests {
 
     #[test]
     fn what_the_user_says_stays() {
-        let said = Job {
-            name: Some("mine".into()),
-            orchestrator: Some("cron".into()),
-            language: Some("c".into()),
-            tags: [("mpi_rank".into(), "x".into())].into(),
-            ..Job::default()
-        };
+        let mut said = Job::default();
+        (said.name, said.orchestrator) = (Some("mine".into()), Some("cron".into()));
+        (said.language, said.tags) = (Some("c".into()), [("mpi_rank".into(), "x".into())].into());
         let variables = [("GITLAB_CI", "true"), ("CI_JOB_NAME", "test"), ("CI_JOB_IMAGE", "rust:1"), ("PMI_RANK", "0")];
         let job = completed(said.clone(), "python x.py", &variables);
         assert_eq!((job.name, job.orchestrator, job.language), (said.name, said.orchestrator, said.language));

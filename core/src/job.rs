@@ -11,6 +11,7 @@ use serde_json::Value as Json;
 /// What the user says about the run: labels that make it findable later. The table `[job]` of the configuration.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Job {
     /// Label of the run, in every sample (for example the flow in Metaflow).
     pub name: Option<String>,
@@ -63,6 +64,7 @@ fn tags<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, S
 
 /// The facts of a run, known when it starts.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Run {
     /// The program that tracks; its name is part of the version key in a sample.
     pub program: &'static str,
@@ -80,11 +82,12 @@ pub struct Run {
     pub started: SystemTime,
 }
 
-impl Default for Run {
-    fn default() -> Self {
+impl Run {
+    /// A run of this program and version that begins now, without labels, command and process, at one sample a second.
+    pub fn new(program: &'static str, version: &'static str) -> Self {
         Self {
-            program: env!("CARGO_PKG_NAME"),
-            version: env!("CARGO_PKG_VERSION"),
+            program,
+            version,
             job: Job::default(),
             command: Vec::new(),
             pid: None,
@@ -94,11 +97,30 @@ impl Default for Run {
     }
 }
 
-/// How a run ended.
+impl Default for Run {
+    fn default() -> Self {
+        Self::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
+    }
+}
+
+/// How a run ended. By default it is not known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Outcome {
     /// Exit code of the command, if it exited.
     pub exit_code: Option<i32>,
     /// The signal that ended the command, if one did.
     pub signal: Option<i32>,
+}
+
+impl Outcome {
+    /// The command exited.
+    pub fn exited(code: i32) -> Self {
+        Self { exit_code: Some(code), signal: None }
+    }
+
+    /// A signal ended the command.
+    pub fn killed(signal: i32) -> Self {
+        Self { exit_code: None, signal: Some(signal) }
+    }
 }

@@ -41,10 +41,18 @@ pub trait Sink: Send {
 }
 
 /// What a sink may want to know before the run begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct SinkContext {
     /// Whether a command is wrapped. Standard output belongs to the command then.
     pub wraps_command: bool,
+}
+
+impl SinkContext {
+    /// Of a run that wraps a command, or not.
+    pub fn new(wraps_command: bool) -> Self {
+        Self { wraps_command }
+    }
 }
 
 /// The configuration of a sink, which knows how to build it. `#[typetag::deserialize(name = "…")]` on the

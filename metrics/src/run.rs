@@ -81,6 +81,7 @@ impl RunMetrics {
             external_run_id,
             container_image,
             tags,
+            ..
         } = job.clone();
         let labels = RunLabels {
             job_name: name,
@@ -104,3 +105,26 @@ impl Section for RunMetrics {
 }
 
 crate::shared_section!(RunMetrics);
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, Value as Json};
+
+    use super::*;
+
+    #[test]
+    fn every_label_of_a_job_is_in_it() -> serde_json::Result<()> {
+        let keys: Map<String, Json> = serde_json::from_value(serde_json::to_value(Job::default())?)?;
+        let named = keys.keys().map(|key| match key.as_str() {
+            "tags" => (key.clone(), serde_json::json!({ "a": "1" })),
+            _ => (key.clone(), Json::from(key.as_str())),
+        });
+        let job: Job = serde_json::from_value(Json::Object(named.collect()))?;
+        let metrics = RunMetrics::of(&job).unwrap_or_default();
+        let labels: Map<String, Json> = serde_json::from_value(serde_json::to_value(&metrics.labels)?)?;
+        assert_eq!((labels.len() + 1, metrics.tags.len()), (keys.len(), 1));
+        assert!(labels.iter().all(|(key, value)| key == value || key == "job_name"));
+        assert_eq!(RunMetrics::of(&Job::default()), None);
+        Ok(())
+    }
+}

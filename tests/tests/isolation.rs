@@ -307,12 +307,9 @@ fn trackers_in_one_program_do_not_count_each_other_s_children() {
     let start = |program: &mut Command| {
         let child = program.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let kept = Arc::new(Mutex::new(Vec::new()));
-        let run = Run {
-            command: vec!["command".into()],
-            pid: Some(child.id() as i32),
-            interval: Duration::from_millis(50),
-            ..Run::default()
-        };
+        let mut run = Run::default();
+        (run.command, run.pid) = (vec!["command".into()], Some(child.id() as i32));
+        run.interval = Duration::from_millis(50);
         let job = JobObserver::new(TrackedJob::spawned(child.id() as i32), Host::default());
         let tracker = Tracker::new(run).observer(job).source("process", Box::new(ProcessConfig::default()));
         (child, tracker.sink("kept", Keeps(Arc::clone(&kept))).start().unwrap(), kept)

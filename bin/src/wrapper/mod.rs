@@ -95,8 +95,8 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
     }
     drop(cgroup);
     let outcome = match ending {
-        Ending::Exited(code) => Outcome { exit_code: Some(code), signal: None },
-        Ending::Killed(signal) => Outcome { exit_code: None, signal: Some(signal) },
+        Ending::Exited(code) => Outcome::exited(code),
+        Ending::Killed(signal) => Outcome::killed(signal),
     };
     signals.end_at_the_next(ending);
     if let Ok(running) = running {

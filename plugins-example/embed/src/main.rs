@@ -71,12 +71,10 @@ impl Sink for PeakSink {
 }
 
 fn run() -> Run {
-    Run {
-        program: "embed",
-        pid: Some(std::process::id() as i32),
-        interval: Duration::from_millis(100),
-        ..Run::default()
-    }
+    let mut run = Run::new("embed", env!("CARGO_PKG_VERSION"));
+    run.pid = Some(std::process::id() as i32);
+    run.interval = Duration::from_millis(100);
+    run
 }
 
 /// The process tree to track: this program and what it starts.

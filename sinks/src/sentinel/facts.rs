@@ -72,15 +72,14 @@ pub(crate) fn of_sample(sample: &Sample) -> (Map<String, Value>, bool) {
 
 #[cfg(test)]
 mod tests {
-    use resource_tracker_core::Job;
-
     use super::*;
 
     #[test]
     fn labels_are_flat_and_what_is_unknown_is_left_out() {
-        let tags = [("a".to_owned(), "1".to_owned())].into();
-        let job = Job { name: Some("n".into()), team: Some("t".into()), tags, ..Job::default() };
-        let run = Run { job, pid: Some(1), command: vec!["x".into(), "--token=abc".into()], ..Run::default() };
+        let mut run = Run::default();
+        (run.job.name, run.job.team) = (Some("n".into()), Some("t".into()));
+        run.job.tags = [("a".to_owned(), "1".to_owned())].into();
+        (run.pid, run.command) = (Some(1), vec!["x".into(), "--token=abc".into()]);
         let facts = Value::from(of_run(&run, SentCommand::Masked));
         let expected = serde_json::json!({
             "job_name": "n", "team": "t", "tags": {"a": "1"}, "command": r#"["x","--token=***"]"#,

@@ -38,7 +38,7 @@ fn main() -> anyhow::Result<()> {
         println!("{name}: {times} readings");
     }
     for (name, config) in settings.sinks()? {
-        let mut sink = config.build(&SinkContext { wraps_command: false })?;
+        let mut sink = config.build(&SinkContext::default())?;
         sink.start(&Run::default())?;
         for _ in 0..times {
             sink.write(&Sample::default())?;
