@@ -52,32 +52,53 @@ pub(crate) fn print() -> anyhow::Result<()> {
 }
 
 fn row(what: &str, interval: Duration, tree: Option<&Tree>, options: &[&str]) -> anyhow::Result<()> {
-    let directory = tempfile::tempdir()?;
-    let output = directory.path().join("samples.jsonl");
-    let mut command = Command::new(tracker());
-    command.args(["-i", &seconds(interval), "-o"]).arg(&output).args(options).stderr(Stdio::null());
-    if let Some(tree) = tree {
-        command.args(["--pid", &tree.pids[0].to_string()]);
-    }
-    pin()?;
-    let tracker = Running::start(&mut command)?;
-    let bytes = line_length(&output, interval)?;
-    let floor = start_floor(interval, bytes, &directory.path().join("floor"), tree)?;
-    // Both are warm after a while.
-    std::thread::sleep((interval * 3).max(Duration::from_secs(1)));
-    let window = Duration::from_secs(if interval >= Duration::from_secs(1) { 5 } else { 2 });
-    let costs = (0..WINDOWS).map(|_| cost(&floor, &tracker, interval, window)).collect::<anyhow::Result<Vec<_>>>()?;
-    let median = |of: fn(&(f64, f64)) -> f64| spread(costs.iter().map(of).collect()).0;
-    let (floor, tracker) = (median(|cost| cost.0), median(|cost| cost.1));
+    let root = tree.map(|tree| tree.pids[0].to_string());
+    let options = root.iter().flat_map(|root| ["--pid", root]).chain(options.iter().copied()).collect::<Vec<_>>();
+    let pids = tree.map_or(&[][..], |tree| &tree.pids);
+    let watched = Watched { options: &options, pids, procfs: Path::new("/proc") };
+    let (floor, tracker, ratio) = measure(interval, &watched, |_| ())?;
     table::row([
         what.into(),
         format!("{interval:?}"),
         format!("{floor:.0}"),
         format!("{tracker:.0}"),
-        format!("{:.2}", median(|cost| cost.1 / cost.0)),
+        format!("{ratio:.2}"),
         format!("{:.3} %", tracker / interval.as_secs_f64() / 1e4),
     ]);
     Ok(())
+}
+
+/// What tracker and floor look at.
+pub(crate) struct Watched<'a> {
+    /// Flags of the tracker.
+    pub(crate) options: &'a [&'a str],
+    /// Processes that the floor reads.
+    pub(crate) pids: &'a [u32],
+    /// Where the floor reads.
+    pub(crate) procfs: &'a Path,
+}
+
+/// Microseconds that a sample costs the floor and the tracker, and the tracker's as a multiple of the floor's.
+pub(crate) fn measure(
+    interval: Duration,
+    watched: &Watched<'_>,
+    prepare: impl FnOnce(&mut Command),
+) -> anyhow::Result<(f64, f64, f64)> {
+    let directory = tempfile::tempdir()?;
+    let output = directory.path().join("samples.jsonl");
+    let mut command = Command::new(tracker());
+    command.args(["-i", &seconds(interval), "-o"]).arg(&output).args(watched.options).stderr(Stdio::null());
+    prepare(&mut command);
+    pin()?;
+    let tracker = Running::start(&mut command)?;
+    let bytes = line_length(&output, interval)?;
+    let floor = start_floor(interval, bytes, &directory.path().join("floor"), watched)?;
+    // Both are warm after a while.
+    std::thread::sleep((interval * 3).max(Duration::from_secs(1)));
+    let window = Duration::from_secs(if interval >= Duration::from_secs(1) { 5 } else { 2 });
+    let costs = (0..WINDOWS).map(|_| cost(&floor, &tracker, interval, window)).collect::<anyhow::Result<Vec<_>>>()?;
+    let median = |of: fn(&(f64, f64)) -> f64| spread(costs.iter().map(of).collect()).0;
+    Ok((median(|cost| cost.0), median(|cost| cost.1), median(|cost| cost.1 / cost.0)))
 }
 
 /// Microseconds a sample of both, one after the other, while the other one is stopped.
@@ -118,12 +139,12 @@ fn line_length(output: &Path, interval: Duration) -> anyhow::Result<usize> {
     anyhow::bail!("the tracker writes no samples to {}", output.display())
 }
 
-fn start_floor(interval: Duration, bytes: usize, output: &Path, tree: Option<&Tree>) -> anyhow::Result<Running> {
-    let output = output.to_str().context("a path")?;
-    let mut command = part(&["floor", &seconds(interval), &bytes.to_string(), output])?;
+fn start_floor(interval: Duration, bytes: usize, output: &Path, watched: &Watched<'_>) -> anyhow::Result<Running> {
+    let (output, procfs) = (output.to_str().context("a path")?, watched.procfs.to_str().context("a path")?);
+    let mut command = part(&["floor", &seconds(interval), &bytes.to_string(), output, procfs])?;
     let mut child = command.stdin(Stdio::piped()).spawn()?;
     let mut input = child.stdin.take().context("the floor has no input")?;
-    for pid in tree.iter().flat_map(|tree| &tree.pids) {
+    for pid in watched.pids {
         writeln!(input, "{pid}")?;
     }
     drop(input);

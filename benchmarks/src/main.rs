@@ -1,5 +1,5 @@
 //! Measures the tracker and prints tables: `cargo build --release && cargo run --release -p benchmarks`, with the names
-//! of tables to print only those (`cost syscalls ticks accuracy size launch stream gpu plugin compare`). `TRACKER=FILE` measures another binary.
+//! of tables to print only those (`cost growth syscalls ticks accuracy size launch stream gpu plugin compare`). `TRACKER=FILE` measures another binary.
 //!
 //! Every figure is a ratio or a difference of two that were taken in the same run, side by side. Nothing is asserted.
 
@@ -9,8 +9,10 @@ mod cost;
 mod cputime;
 mod floor;
 mod gpu;
+mod growth;
 mod jobs;
 mod launch;
+mod machine;
 mod plugin;
 mod readings;
 mod size;
@@ -39,8 +41,9 @@ fn main() -> anyhow::Result<()> {
         _ => (),
     }
     type Print = fn() -> anyhow::Result<()>;
-    let tables: [(&str, Print); 10] = [
+    let tables: [(&str, Print); 11] = [
         ("cost", cost::print),
+        ("growth", growth::print),
         ("syscalls", syscalls::print),
         ("ticks", ticks::print),
         ("accuracy", accuracy::print),

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// A grid of due times on the monotonic clock.
 #[derive(Debug)]
-pub struct Clock {
+pub(crate) struct Clock {
     start: Instant,
     interval: Duration,
     next: u64,
@@ -12,12 +12,12 @@ pub struct Clock {
 
 impl Clock {
     /// A clock whose first tick is due one `interval` after `start`. An interval of zero counts as one nanosecond.
-    pub fn new(start: Instant, interval: Duration) -> Self {
+    pub(crate) fn new(start: Instant, interval: Duration) -> Self {
         Self { start, interval: interval.max(Duration::from_nanos(1)), next: 1 }
     }
 
     /// How long it is until the next tick is due; zero when it is late.
-    pub fn until_next(&self, now: Instant) -> Duration {
+    pub(crate) fn until_next(&self, now: Instant) -> Duration {
         let due = u128::from(self.next) * self.interval.as_nanos();
         let passed = now.saturating_duration_since(self.start).as_nanos();
         let nanos = due.saturating_sub(passed);
@@ -27,7 +27,7 @@ impl Clock {
     /// Marks the tick that is taken at `now`, and says when that was due. Ticks that were missed meanwhile are left out,
     /// and so is one that is due in less than a quarter of the interval, so that no two are taken at once; the ones that
     /// follow are on the grid again.
-    pub fn advance(&mut self, now: Instant) -> Instant {
+    pub(crate) fn advance(&mut self, now: Instant) -> Instant {
         let soon = now.saturating_duration_since(self.start).saturating_add(self.interval / 4);
         let passed = soon.as_nanos() / self.interval.as_nanos();
         let number = self.next.max(u64::try_from(passed).unwrap_or(u64::MAX - 1));

@@ -9,7 +9,7 @@
 //! in one program. Messages go to the [`log`] facade.
 
 pub mod background;
-pub mod clock;
+mod clock;
 pub mod config;
 pub mod derivation;
 #[doc(hidden)]

@@ -2,9 +2,9 @@
 
 use std::cmp::Reverse;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use schemars::{Schema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::Value as Json;
 
@@ -174,10 +174,11 @@ impl Registry {
     /// Loads a plugin and adds its components. It stays loaded until the process ends.
     ///
     /// # Errors
-    /// Names the file and what is wrong with it: it is no plugin, is one for another version of the interface, or has a
-    /// component whose name is taken.
-    pub fn load(&mut self, file: &Path, isolation: Isolation) -> anyhow::Result<()> {
-        let plugin = plugin::load(file, isolation).with_context(|| format!("plugin {}", file.display()))?;
+    /// Names the file and what is wrong with it.
+    pub fn load(&mut self, file: &Path, isolation: Isolation) -> Result<(), LoadError> {
+        let unusable =
+            |reason: anyhow::Error| LoadError::Unusable { file: file.to_owned(), reason: format!("{reason:#}") };
+        let plugin = plugin::load(file, isolation).map_err(unusable)?;
         let names = plugin.sources.iter().map(|source| &source.info.component.name);
         let names = names.chain(plugin.sinks.iter().map(|sink| &sink.info.component.name));
         let known = Kind::ALL.into_iter().flat_map(|kind| self.of(kind)).map(|known| (known.name, known.plugin()));
@@ -185,8 +186,8 @@ impl Registry {
             let known = self.derivations().into_iter().map(|known| (known.name(), known.plugin()));
             name_that_is_taken(plugin.derivations.iter().map(|own| &own.info.name), &known.collect::<Vec<_>>())
         });
-        if let Some((name, who)) = taken {
-            bail!("plugin {}: its component {name} has the name of one of {who}", file.display());
+        if let Some((component, owner)) = taken {
+            return Err(LoadError::NameTaken { file: file.to_owned(), component: component.to_owned(), owner });
         }
         self.plugins.push(plugin);
         Ok(())
@@ -253,6 +254,41 @@ impl Registry {
         sorted_by_key(linked.chain(loaded), SectionType::name)
     }
 }
+
+/// Why a plugin could not be loaded. Displays as one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// It is not trusted, cannot be loaded, is no plugin, or is one for another version of the interface.
+    Unusable {
+        /// The plugin.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// One of its components has a name that is taken.
+    NameTaken {
+        /// The plugin.
+        file: PathBuf,
+        /// The name.
+        component: String,
+        /// Whose it is: a file, `the built-in ones`, `itself`.
+        owner: String,
+    },
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LoadError::Unusable { file, reason } => write!(f, "plugin {}: {reason}", file.display()),
+            LoadError::NameTaken { file, component, owner } => {
+                write!(f, "plugin {}: its component {component} has the name of one of {owner}", file.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
 
 /// The first name among `names` that is there twice, or among those that are `known` already, and whose it is.
 fn name_that_is_taken<'a>(

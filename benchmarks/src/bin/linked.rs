@@ -1,10 +1,12 @@
 //! Reads the sources of example plugins as they are when they are linked in; beside `benchmarks plugin`, which loads them.
 //! `linked NAME TIMES [KEY=VALUE]` prints the nanoseconds of CPU time of one reading.
 
-// Linking them registers their sources.
-use fake_fields as _;
+// Linking it registers its source.
 use infiniband as _;
 
+// By its source: its crate is a plugin as well, of which one program can link one.
+#[path = "../../../tests/fakes/fields/src/fields.rs"]
+mod fields;
 #[path = "../readings.rs"]
 mod readings;
 

@@ -30,8 +30,8 @@ use crate::source::{SourceEntry, Tick};
 /// Makes a crate with registered components a plugin: with `crate-type = ["cdylib"]` it can be loaded, with
 /// `["lib", "cdylib"]` linked as well. Once in a crate, beside its registrations.
 ///
-/// It exports the one symbol of a plugin, so that only one such crate can be linked into a program. For several, put
-/// the line behind a feature of each crate.
+/// It exports the one symbol of a plugin, so that a program can link one such crate. For several, keep the components in a
+/// crate of their own, and this line in a `cdylib` beside it.
 #[macro_export]
 macro_rules! export_plugin {
     () => {
