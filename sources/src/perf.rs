@@ -29,6 +29,9 @@ register_source!(
         .order(28)
 );
 
+/// So often the counters are opened when threads begin meanwhile.
+const TRIES: usize = 5;
+
 struct Perf {
     procfs: PathBuf,
     counters: Option<Counters>,
@@ -67,15 +70,29 @@ impl Counters {
     /// Counters of what the processes and their descendants do from now on; `None` when none of them is there. What is missing
     /// is said once.
     fn open(procfs: &Path, pids: &[i32]) -> Option<Self> {
-        let mut threads = BTreeSet::new();
-        pids.iter().for_each(|pid| collect_threads(procfs, *pid, &mut threads));
+        let mut threads = threads_of(procfs, pids);
         if threads.is_empty() {
             return None;
         }
-        let user_only = !can_count_kernel(&threads);
-        let open = |event: Event| Sum::open(event, &threads, user_only);
+        let mut counters = Self::of(&threads);
+        for _ in 1..TRIES {
+            let now = threads_of(procfs, pids);
+            if now.is_subset(&threads) {
+                break;
+            }
+            // One that began before its parent was counted would be in no counter.
+            threads = now;
+            counters = Self::of(&threads);
+        }
+        counters.say_what_is_missing(procfs);
+        Some(counters)
+    }
+
+    fn of(threads: &BTreeSet<i32>) -> Self {
+        let user_only = !can_count_kernel(threads);
+        let open = |event: Event| Sum::open(event, threads, user_only);
         let cache = |which, result| open(Event::Cache(Cache { which, operation: CacheOp::READ, result }));
-        let counters = Self {
+        Self {
             user_only,
             instructions: open(Hardware::INSTRUCTIONS.into()),
             cycles: open(Hardware::CPU_CYCLES.into()),
@@ -90,9 +107,7 @@ impl Counters {
             context_switches: open(Software::CONTEXT_SWITCHES.into()),
             cpu_migrations: open(Software::CPU_MIGRATIONS.into()),
             page_faults: open(Software::PAGE_FAULTS.into()),
-        };
-        counters.say_what_is_missing(procfs);
-        Some(counters)
+        }
     }
 
     fn say_what_is_missing(&self, procfs: &Path) {
@@ -182,8 +197,8 @@ fn open(event: Event, tid: i32, user_only: bool) -> io::Result<Counter> {
 }
 
 fn can_count_kernel(threads: &BTreeSet<i32>) -> bool {
-    let opened = threads.iter().map(|tid| open(Software::TASK_CLOCK.into(), *tid, false));
-    opened.filter(|opened| !opened.as_ref().is_err_and(has_ended)).next().is_none_or(|opened| opened.is_ok())
+    let mut opened = threads.iter().map(|tid| open(Software::TASK_CLOCK.into(), *tid, false));
+    opened.find(|opened| !opened.as_ref().is_err_and(has_ended)).is_none_or(|opened| opened.is_ok())
 }
 
 /// Whether there is no such thread any more.
@@ -191,7 +206,13 @@ fn has_ended(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// The threads of a process, and those of its children.
+/// The threads of these processes, and those of their descendants.
+fn threads_of(procfs: &Path, pids: &[i32]) -> BTreeSet<i32> {
+    let mut threads = BTreeSet::new();
+    pids.iter().for_each(|pid| collect_threads(procfs, *pid, &mut threads));
+    threads
+}
+
 fn collect_threads(procfs: &Path, pid: i32, threads: &mut BTreeSet<i32>) {
     let tasks = std::fs::read_dir(procfs.join(pid.to_string()).join("task")).into_iter().flatten().flatten();
     for task in tasks {
