@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(looks.look(), [1000]);
         procfs.process(1001, 1000, 17);
         procfs.process(1002, 1001, 17);
-        fs::set_permissions(procfs.path().join("1001/stat"), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(procfs.path().join("1001/stat"), fs::Permissions::from_mode(0o000)).unwrap();
         procfs.gave_out(1002);
         assert_eq!(looks.look(), [1002]);
         assert!(looks.look().is_empty());
