@@ -1,16 +1,17 @@
 //! What the tree used in an interval, although its members come and go.
 //!
-//! The account rests on a sum that no death changes: the counters of every member, which include the children that it has
-//! waited for (`cutime`, `cstime` and `cmajflt` of `/proc/PID/stat`, and `/proc/PID/io`), and `reaped`, the same counters of those
-//! whom the tracker has waited for. When a member is reaped, the kernel adds its counters to those of the process that
-//! waited for it. They leave the sum in one place and come back in another, so the sum only grows, by what was used. Two kinds of
-//! members would fall out of it and are kept: `settled` holds the counters, as last seen, of those for whom nobody in the tree waits,
-//! and `lost` what others left behind and their heir did not take over, because it ignores `SIGCHLD`. That an heir did
-//! not take over is known one reading after the death, since it may have been read just before it waited; until then the member is in
-//! `waiting`, under its heir. `counted` is all that was given out so far. An interval gets the sum less `counted`, and never less than
-//! nothing: so nothing counts twice, and a sum that is too low for a moment, between a death and its reaping, is made up for at the next
-//! reading. The figure is exact while `settled` and `lost` are empty. It is from the cgroup where the job has one that knows of as
-//! much as the sum or more, and else it is sampled, because what `settled` and `lost` do not hold was used after the last look.
+//! The account rests on a sum that does not change when a member is reaped. It adds up the counters of each member, which
+//! include those of the children that it has waited for (`cutime`, `cstime` and `cmajflt` of `/proc/PID/stat`, and
+//! `/proc/PID/io`), and the same counters of those whom the tracker itself has waited for. When a process is reaped, the
+//! kernel adds its counters to those of whoever waited for it, so they leave the sum in one place and come back in another,
+//! and the sum only grows, by what was used. Members that nobody hands on are kept beside it. `settled` holds what those had
+//! used, when they were last seen, whose parent is not in the tree. `lost` holds what an heir in the tree did not take over,
+//! because it ignores `SIGCHLD`; that is known one reading after the death, since at the first one the heir may have been read
+//! just before it waited, and until then `waiting` holds what each heir should take over. `counted` is what was given out so
+//! far: an interval gets the sum less `counted` and never less than 0, so that a sum which is too low for a moment, between a
+//! death and its reaping, is made up for at the next reading and nothing counts twice. The figure comes from a cgroup where
+//! the job has one that counts at least as much as the members show; else it is exact while `settled` and `lost` are empty,
+//! and sampled from then on, because nobody knows what those used after they were last seen.
 
 use std::collections::HashMap;
 
