@@ -112,6 +112,8 @@ impl Counters {
 
     fn say_what_is_missing(&self, procfs: &Path) {
         let (missing, error) = match (&self.task_clock.counters, &self.instructions.counters) {
+            // What has ended has nothing to be counted.
+            (Err(error), _) if has_ended(error) => return,
             (Err(error), _) => ("no counter", error),
             (_, Err(error)) => ("no hardware counter", error),
             _ => return,
@@ -156,7 +158,10 @@ struct Sum {
 impl Sum {
     fn open(event: Event, threads: &BTreeSet<i32>, user_only: bool) -> Self {
         let opened = threads.iter().map(|tid| open(event.clone(), *tid, user_only));
-        let counters = opened.filter(|opened| !opened.as_ref().is_err_and(has_ended)).collect();
+        let opened = opened.filter(|opened| !opened.as_ref().is_err_and(has_ended));
+        let all_ended = || io::Error::from_raw_os_error(libc::ESRCH);
+        let counters = opened.collect::<io::Result<Vec<_>>>();
+        let counters = counters.and_then(|counters| if counters.is_empty() { Err(all_ended()) } else { Ok(counters) });
         Self { counters, seen: Highest::default() }
     }
 
@@ -272,7 +277,7 @@ mod tests {
         assert_eq!([100, 90, 100, 110].map(|sum| seen.rise_to(sum)), [100, 0, 0, 10]);
     }
 
-    /// A counter of another event, which no thread can have, stands for one that cannot be read.
+    /// A thread that has ended is no part of it; one that is there and cannot be counted is.
     #[test]
     fn a_sum_with_a_part_that_is_missing_is_null() {
         let own = BTreeSet::from([std::process::id() as i32]);
@@ -284,8 +289,10 @@ mod tests {
         assert!(sum.read().is_some());
         let gone = BTreeSet::from([own.first().copied().unwrap(), 1 << 23]);
         assert!(Sum::open(Software::TASK_CLOCK.into(), &gone, true).read().is_some(), "a thread that has ended");
+        let all_gone = BTreeSet::from([1 << 23]);
+        assert_eq!(Sum::open(Software::TASK_CLOCK.into(), &all_gone, true).read(), None);
         sum.counters = Err(io::Error::from_raw_os_error(libc::EMFILE));
-        assert_eq!(sum.read(), None);
+        assert_eq!(sum.read(), None, "there was no descriptor for one more");
     }
 
     #[test]
