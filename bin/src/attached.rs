@@ -14,6 +14,10 @@ use crate::family::Family;
 /// How often is looked for descendants, whom only their living parent tells of.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// How often is taken in what the sampler has found, where it looks often enough itself. Nobody is waited for meanwhile: the
+/// end of the one who lives wakes.
+const REST: Duration = Duration::from_secs(10);
+
 /// A look, which reads every process of the machine, may take this part of the time.
 const SHARE: u32 = 2000;
 
@@ -55,7 +59,7 @@ impl Attached {
 
     /// What to wait for before it is asked again, and for how long at most.
     pub(crate) fn next_look(&self) -> (Option<BorrowedFd<'_>>, Duration) {
-        (self.living.as_ref().map(AsFd::as_fd), LOOK)
+        (self.living.as_ref().map(AsFd::as_fd), if self.needs_no_look() { REST } else { LOOK })
     }
 
     /// Whether nothing is left of a tree that was seen.
@@ -69,14 +73,17 @@ impl Attached {
             // Before anything is looked at, so that one who is not there any more has ended.
             self.family.join(self.joins.try_iter());
         }
-        let needs_no_look = self.is_sampled && self.living.is_some() && self.family.len() <= MANY;
-        let is_due = began >= self.next_look && !needs_no_look;
+        let is_due = began >= self.next_look && !self.needs_no_look();
         if has_lost_one || is_due {
             self.family.look();
             self.living = self.family.living().and_then(|pid| self.open(pid));
             self.next_look = began + LOOK.max(began.elapsed() * SHARE);
         }
         self.family.was_seen() && self.family.living().is_none()
+    }
+
+    fn needs_no_look(&self) -> bool {
+        self.is_sampled && self.living.is_some() && self.family.len() <= MANY
     }
 
     fn open(&self, pid: i32) -> Option<OwnedFd> {

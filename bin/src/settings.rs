@@ -42,7 +42,7 @@ pub(crate) fn settings_with(cli: &Cli, file: &ConfigFile) -> anyhow::Result<Sett
     settings = settings.with_registry(registry);
     let tracker: TrackerTable = settings.extract("tracker")?;
     settings = outputs::default_sink(settings, &tracker)?;
-    settings = sentinel(settings);
+    settings = variables::suppress(sentinel(settings));
     outputs::check_streams(&settings, !cli.command.is_empty())?;
     Ok(settings)
 }

@@ -2,7 +2,7 @@
 
 use resource_tracker_core::Settings;
 use resource_tracker_core::config::{ConfigError, ConfigErrorKind, Origin};
-use resource_tracker_core::registry::nearest;
+use resource_tracker_core::registry::{Kind, nearest};
 use resource_tracker_sources::HostField;
 
 use crate::tables::SENTINEL;
@@ -69,6 +69,29 @@ pub(crate) fn layer(settings: Settings) -> Result<Settings, ConfigError> {
     Ok(settings)
 }
 
+/// Leaves out those fields of the machine of which a variable says so: `TRACKER_HOST_IP=0`, or set to nothing. They come on top of
+/// those that are left out by a key.
+pub(crate) fn suppress(mut settings: Settings) -> Settings {
+    let is_suppressed =
+        |field: &&&str| std::env::var(of_host(field)).is_ok_and(|value| matches!(value.trim(), "" | "0"));
+    let fields: Vec<&str> = HostField::NAMES.iter().filter(is_suppressed).copied().collect();
+    if fields.is_empty() {
+        return settings;
+    }
+    let origin = fields.iter().map(|field| of_host(field)).collect::<Vec<_>>().join(", ");
+    // What is wrong with a component or with its list is said where it is built.
+    let sources = settings.components(Kind::Source).unwrap_or_default();
+    for source in sources.into_iter().filter(|source| source.component_type.name == "host") {
+        let list = source.values().remove("suppress").unwrap_or_else(|| serde_json::json!([]));
+        if let Ok(mut list) = serde_json::from_value::<Vec<String>>(list) {
+            list.extend(fields.iter().map(|field| (*field).to_owned()));
+            // Above all, because it holds what all others say.
+            settings = settings.set_at(Origin::flag(&origin), [Kind::Source.table(), &source.name, "suppress"], list);
+        }
+    }
+    settings
+}
+
 /// Files of plugins to load.
 pub(crate) fn plugins() -> Vec<String> {
     list(PLUGIN)
@@ -99,8 +122,13 @@ const PREFIX: &str = "TRACKER_";
 
 /// All names.
 fn known() -> Vec<String> {
-    let of_host = HostField::NAMES.iter().map(|field| format!("{PREFIX}{}", field.to_uppercase()));
+    let of_host = HostField::NAMES.iter().map(|field| of_host(field));
     TEXTS.iter().map(|(name, _)| *name).chain(OTHERS).map(str::to_owned).chain(of_host).collect()
+}
+
+/// The variable of a field of the machine.
+fn of_host(field: &str) -> String {
+    format!("{PREFIX}{}", field.to_uppercase())
 }
 
 /// An empty variable counts as not set.

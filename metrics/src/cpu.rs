@@ -7,8 +7,9 @@ use resource_tracker_core::unit::{Delta, Gauge};
 /// The machine's processors: `cpu`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct CpuMetrics {
-    /// Cores in use, 0 to the number of logical CPUs: the share of all time that was neither idle nor iowait, times
-    /// the number of CPUs. Not clamped. `/proc/stat`, line `cpu`
+    /// Cores in use: 0 to the number of logical CPUs, and no percentage, in spite of the name, which the specification
+    /// gives it. 1.5 is one core and a half. The share of all time that was neither idle nor iowait, times the number of
+    /// CPUs. Not clamped. `/proc/stat`, line `cpu`
     #[schemars(transform = Gauge("cores"))]
     pub utilization_pct: f64,
     /// The same for each logical CPU, in percent of that CPU. `/proc/stat`, lines `cpuN`

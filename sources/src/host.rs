@@ -17,7 +17,7 @@ use crate::scan::value_of;
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 pub struct HostConfig {
-    /// Fields to leave out everywhere, such as host_ip; setting TRACKER_HOST_IP to 0 or to nothing does the same.
+    /// Fields to leave out everywhere, such as host_ip.
     pub suppress: Vec<HostField>,
 }
 
@@ -33,12 +33,12 @@ macro_rules! fields {
         }
 
         impl HostField {
-            /// The names of all; `TRACKER_` and one of them in capitals is a variable.
+            /// The names of all.
             pub const NAMES: &[&str] = &[$(stringify!($field),)*];
         }
 
-        fn suppress(facts: &mut HostMetrics, is_suppressed: impl Fn(HostField, &str) -> bool) {
-            $(if is_suppressed(HostField::$variant, stringify!($field)) { facts.$field = None; })*
+        fn suppress(facts: &mut HostMetrics, suppressed: &[HostField]) {
+            $(if suppressed.contains(&HostField::$variant) { facts.$field = None; })*
         }
     };
 }
@@ -101,10 +101,7 @@ impl Section for HostFacts {
 impl HostFacts {
     /// Takes out what is not to be told.
     pub(crate) fn suppress(&self, facts: &mut HostMetrics) {
-        suppress(facts, |field, name| {
-            let variable = std::env::var(format!("TRACKER_{}", name.to_uppercase()));
-            self.suppressed.contains(&field) || variable.is_ok_and(|value| matches!(value.trim(), "" | "0"))
-        });
+        suppress(facts, &self.suppressed);
     }
 }
 
@@ -176,7 +173,7 @@ mod tests {
     #[test]
     fn a_suppressed_field_is_not_there() -> anyhow::Result<()> {
         let mut facts = HostMetrics { host_ip: Some("10.0.0.1".into()), host_vcpus: Some(2), ..HostMetrics::default() };
-        suppress(&mut facts, |field, name| field == HostField::HostIp && name == "host_ip");
+        suppress(&mut facts, &[HostField::HostIp]);
         assert_eq!(serde_json::to_string(&facts)?, r#"{"host_vcpus":2}"#);
         Ok(())
     }

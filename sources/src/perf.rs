@@ -1,5 +1,7 @@
 //! Hardware and software counters of the job: `perf_event_open(2)`.
 
+use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use perf_event::events::{Cache, CacheOp, CacheResult, Event, Hardware, Software, WhichCache};
@@ -27,6 +29,9 @@ register_source!(
         .order(28)
 );
 
+/// So often the counters are opened when threads begin meanwhile.
+const TRIES: usize = 5;
+
 struct Perf {
     procfs: PathBuf,
     counters: Option<Counters>,
@@ -35,8 +40,11 @@ struct Perf {
 impl Source for Perf {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         let Some(job) = &tick.job else { return Ok(()) };
-        let counters = self.counters.get_or_insert_with(|| Counters::open(&self.procfs, job.root));
-        *out.section() = counters.read();
+        // The process can come later; until it does, the job has no members, and nothing is opened.
+        if self.counters.is_none() {
+            self.counters = Counters::open(&self.procfs, job.members);
+        }
+        *out.section() = self.counters.as_mut().map(Counters::read).unwrap_or_default();
         Ok(())
     }
 }
@@ -59,14 +67,32 @@ struct Counters {
 }
 
 impl Counters {
-    /// Counters of what the process and its descendants do from now on. What is missing is said once.
-    fn open(procfs: &Path, pid: i32) -> Self {
-        let mut threads = Vec::new();
-        collect_threads(procfs, pid, &mut threads);
-        let user_only = !can_count_kernel(&threads);
-        let open = |event: Event| Sum::open(event, &threads, user_only);
+    /// Counters of what the processes and their descendants do from now on; `None` when none of them is there. What is missing
+    /// is said once.
+    fn open(procfs: &Path, pids: &[i32]) -> Option<Self> {
+        let mut threads = threads_of(procfs, pids);
+        if threads.is_empty() {
+            return None;
+        }
+        let mut counters = Self::of(&threads);
+        for _ in 1..TRIES {
+            let now = threads_of(procfs, pids);
+            if now.is_subset(&threads) {
+                break;
+            }
+            // One that began before its parent was counted would be in no counter.
+            threads = now;
+            counters = Self::of(&threads);
+        }
+        counters.say_what_is_missing(procfs);
+        Some(counters)
+    }
+
+    fn of(threads: &BTreeSet<i32>) -> Self {
+        let user_only = !can_count_kernel(threads);
+        let open = |event: Event| Sum::open(event, threads, user_only);
         let cache = |which, result| open(Event::Cache(Cache { which, operation: CacheOp::READ, result }));
-        let counters = Self {
+        Self {
             user_only,
             instructions: open(Hardware::INSTRUCTIONS.into()),
             cycles: open(Hardware::CPU_CYCLES.into()),
@@ -81,24 +107,21 @@ impl Counters {
             context_switches: open(Software::CONTEXT_SWITCHES.into()),
             cpu_migrations: open(Software::CPU_MIGRATIONS.into()),
             page_faults: open(Software::PAGE_FAULTS.into()),
-        };
-        // A process that has ended already has nothing to be counted.
-        if !threads.is_empty() {
-            counters.say_what_is_missing(procfs);
         }
-        counters
     }
 
     fn say_what_is_missing(&self, procfs: &Path) {
-        let missing = match () {
-            _ if self.task_clock.is_missing() => "no counter",
-            _ if self.instructions.is_missing() => "no hardware counter",
+        let (missing, error) = match (&self.task_clock.counters, &self.instructions.counters) {
+            // What has ended has nothing to be counted.
+            (Err(error), _) if has_ended(error) => return,
+            (Err(error), _) => ("no counter", error),
+            (_, Err(error)) => ("no hardware counter", error),
             _ => return,
         };
         let paranoid = std::fs::read_to_string(procfs.join("sys/kernel/perf_event_paranoid")).unwrap_or_default();
         let (level, reason) = (paranoid.trim(), "a virtual machine often has none");
         log::warn!(
-            "source perf: {missing} could be opened, so they are null ({reason}; perf_event_paranoid is {level})"
+            "source perf: {missing} could be opened ({error}), so they are null ({reason}; perf_event_paranoid is {level})"
         );
     }
 
@@ -127,28 +150,39 @@ impl Counters {
 
 /// One event, counted for each thread that was there, and for all that these start.
 struct Sum {
-    counters: Vec<Counter>,
-    before: u64,
+    /// The error is that of a thread that is there and cannot be counted: the sum would be of some threads only.
+    counters: io::Result<Vec<Counter>>,
+    seen: Highest,
 }
 
 impl Sum {
-    fn open(event: Event, threads: &[i32], user_only: bool) -> Self {
-        let counters = threads.iter().filter_map(|tid| open(event.clone(), *tid, user_only).ok()).collect();
-        Self { counters, before: 0 }
+    fn open(event: Event, threads: &BTreeSet<i32>, user_only: bool) -> Self {
+        let opened = threads.iter().map(|tid| open(event.clone(), *tid, user_only));
+        let opened = opened.filter(|opened| !opened.as_ref().is_err_and(has_ended));
+        let all_ended = || io::Error::from_raw_os_error(libc::ESRCH);
+        let counters = opened.collect::<io::Result<Vec<_>>>();
+        let counters = counters.and_then(|counters| if counters.is_empty() { Err(all_ended()) } else { Ok(counters) });
+        Self { counters, seen: Highest::default() }
     }
 
-    fn is_missing(&self) -> bool {
-        self.counters.is_empty()
-    }
-
-    /// What was added since the last time.
+    /// What was added since the last time; `None` when a part of the sum cannot be read.
     fn read(&mut self) -> Option<u64> {
-        if self.is_missing() {
-            return None;
-        }
-        let now = self.counters.iter_mut().filter_map(scaled).fold(0, u64::saturating_add);
-        let before = std::mem::replace(&mut self.before, now);
-        Some(now.saturating_sub(before))
+        let mut counts = self.counters.as_mut().ok()?.iter_mut().map(scaled);
+        let sum = counts.try_fold(0, |sum: u64, count| Some(sum.saturating_add(count?)))?;
+        Some(self.seen.rise_to(sum))
+    }
+}
+
+/// The most that a sum ever was. A count that is scaled to the whole time is an estimate, and a later one can be lower.
+#[derive(Debug, Default)]
+struct Highest(u64);
+
+impl Highest {
+    /// How much higher it is now.
+    fn rise_to(&mut self, sum: u64) -> u64 {
+        let risen = sum.saturating_sub(self.0);
+        self.0 += risen;
+        risen
     }
 }
 
@@ -161,22 +195,36 @@ fn scaled(counter: &mut Counter) -> Option<u64> {
     }
 }
 
-fn open(event: Event, tid: i32, user_only: bool) -> std::io::Result<Counter> {
+fn open(event: Event, tid: i32, user_only: bool) -> io::Result<Counter> {
     let mut builder = Builder::new().kind(event).observe_pid(tid).any_cpu();
     builder.inherit(true).exclude_kernel(user_only).enabled(true);
     builder.build()
 }
 
-fn can_count_kernel(threads: &[i32]) -> bool {
-    threads.first().is_none_or(|tid| open(Software::TASK_CLOCK.into(), *tid, false).is_ok())
+fn can_count_kernel(threads: &BTreeSet<i32>) -> bool {
+    let mut opened = threads.iter().map(|tid| open(Software::TASK_CLOCK.into(), *tid, false));
+    opened.find(|opened| !opened.as_ref().is_err_and(has_ended)).is_none_or(|opened| opened.is_ok())
 }
 
-/// The threads of a process, and those of its children.
-fn collect_threads(procfs: &Path, pid: i32, threads: &mut Vec<i32>) {
+/// Whether there is no such thread any more.
+fn has_ended(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ESRCH)
+}
+
+/// The threads of these processes, and those of their descendants.
+fn threads_of(procfs: &Path, pids: &[i32]) -> BTreeSet<i32> {
+    let mut threads = BTreeSet::new();
+    pids.iter().for_each(|pid| collect_threads(procfs, *pid, &mut threads));
+    threads
+}
+
+fn collect_threads(procfs: &Path, pid: i32, threads: &mut BTreeSet<i32>) {
     let tasks = std::fs::read_dir(procfs.join(pid.to_string()).join("task")).into_iter().flatten().flatten();
     for task in tasks {
-        let Some(tid) = number(task.file_name().as_encoded_bytes()) else { continue };
-        threads.extend(i32::try_from(tid));
+        let tid = number(task.file_name().as_encoded_bytes()).and_then(|tid| i32::try_from(tid).ok());
+        if !tid.is_some_and(|tid| threads.insert(tid)) {
+            continue;
+        }
         let children = std::fs::read(task.path().join("children")).unwrap_or_default();
         for child in words(&children).filter_map(number).filter_map(|child| i32::try_from(child).ok()) {
             collect_threads(procfs, child, threads);
@@ -224,7 +272,42 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_gone_has_no_counters() {
-        assert_eq!(Counters::open(Path::new("/proc"), 1 << 23).read().task_clock_secs, None);
+    fn what_was_counted_is_not_counted_again_after_an_estimate_that_was_lower() {
+        let mut seen = Highest::default();
+        assert_eq!([100, 90, 100, 110].map(|sum| seen.rise_to(sum)), [100, 0, 0, 10]);
+    }
+
+    /// A thread that has ended is no part of it; one that is there and cannot be counted is.
+    #[test]
+    fn a_sum_with_a_part_that_is_missing_is_null() {
+        let own = BTreeSet::from([std::process::id() as i32]);
+        let mut sum = Sum::open(Software::TASK_CLOCK.into(), &own, true);
+        if sum.counters.is_err() {
+            eprintln!("skipped: perf events are not permitted here");
+            return;
+        }
+        assert!(sum.read().is_some());
+        let gone = BTreeSet::from([own.first().copied().unwrap(), 1 << 23]);
+        assert!(Sum::open(Software::TASK_CLOCK.into(), &gone, true).read().is_some(), "a thread that has ended");
+        let all_gone = BTreeSet::from([1 << 23]);
+        assert_eq!(Sum::open(Software::TASK_CLOCK.into(), &all_gone, true).read(), None);
+        sum.counters = Err(io::Error::from_raw_os_error(libc::EMFILE));
+        assert_eq!(sum.read(), None, "there was no descriptor for one more");
+    }
+
+    #[test]
+    fn a_process_that_comes_later_is_counted_from_then_on() {
+        let pid = std::process::id() as i32;
+        let mut perf = Perf { procfs: "/proc".into(), counters: None };
+        let mut opens = |members: &[i32]| {
+            let job = ObservedJob::new(pid, false, members);
+            let second = Duration::from_secs(1);
+            let tick = Tick { job: Some(job), ..Tick::new(0, Instant::now(), second, second) };
+            let mut out = Sections::default();
+            perf.collect(&tick, &mut out).unwrap();
+            assert!(out.get::<PerfMetrics>().is_some(), "all of it is null");
+            perf.counters.is_some()
+        };
+        assert_eq!([opens(&[]), opens(&[1 << 23]), opens(&[pid])], [false, false, true]);
     }
 }

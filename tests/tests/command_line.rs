@@ -160,6 +160,20 @@ fn a_slip_in_the_name_of_a_variable_is_said_once() {
 }
 
 #[test]
+fn a_variable_leaves_out_a_field_of_the_machine_beside_those_of_the_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let variables = [("TRACKER_HOST_IP", "0"), ("TRACKER_HOST_ID", ""), ("TRACKER_HOST_NAME", "1")];
+    let arguments = ["--set", "sources.host.suppress=[\"host_vcpus\"]", "config", "show"];
+    let shown = text(&with(folder.path(), &variables, &arguments).stdout);
+    let line = shown.lines().find(|line| line.starts_with("suppress = "));
+    assert_eq!(
+        line,
+        Some(r#"suppress = ["host_vcpus","host_id","host_ip"] # TRACKER_HOST_ID, TRACKER_HOST_IP"#),
+        "{shown}"
+    );
+}
+
+#[test]
 fn variables_of_others_are_no_slips() {
     let folder = tempfile::tempdir().unwrap();
     let plugin = shared_library("infiniband").display().to_string();

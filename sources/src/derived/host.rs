@@ -14,16 +14,19 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Fills `host`.
 #[derive(Default)]
-struct Told {
+struct HostDerivation {
     /// What the source saw, and when.
     seen: Option<(HostFacts, Instant)>,
     is_told: bool,
     allocation: Allocation,
 }
 
-register_derivation!(DerivationEntry::new::<Told>("host", "The facts of the machine, once its GPUs are known"));
+register_derivation!(DerivationEntry::new::<HostDerivation>(
+    "host",
+    "The facts of the machine, once its GPUs are known"
+));
 
-impl Derivation for Told {
+impl Derivation for HostDerivation {
     fn derive(&mut self, tick: &Tick, sample: &Sample, out: &mut Sections) -> anyhow::Result<()> {
         self.allocation.add(sample);
         if self.is_told && !tick.last {

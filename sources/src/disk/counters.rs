@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use resource_tracker_core::Host;
 
-use super::SURVEY;
+use super::constants::SURVEY;
 use crate::procfile::ProcFile;
 use crate::scan::{find_near, lines, number, numbers, words};
 
@@ -72,17 +72,20 @@ impl Devices {
     /// Reads the counters, of those that are no disk at times only. Says whether a device came up or began to work that
     /// was not known.
     pub(super) fn read(&mut self, at: Instant, is_disk: impl Fn(&str) -> bool) -> anyhow::Result<bool> {
-        self.round += 1;
         let is_due = self.listed.is_none_or(|listed| at.saturating_duration_since(listed) >= SURVEY);
-        if !is_due && self.read_own(is_disk) {
-            return Ok(false);
+        let round = self.round + 1;
+        let mut has_news = false;
+        if is_due || !self.read_own(round, is_disk) {
+            has_news = self.read_list(round)?;
+            self.listed = Some(at);
         }
-        self.listed = Some(at);
-        self.read_list()
+        // After a reading that failed, the next one counts from the last that did not.
+        self.round = round;
+        Ok(has_news)
     }
 
     /// Reads the file of each disk. False when that is not possible, or no less than the list.
-    fn read_own(&mut self, is_disk: impl Fn(&str) -> bool) -> bool {
+    fn read_own(&mut self, round: u64, is_disk: impl Fn(&str) -> bool) -> bool {
         self.known.iter_mut().for_each(|device| device.is_disk = is_disk(&device.name));
         if self.known.iter().filter(|device| device.is_disk).count() * 2 > self.known.len() {
             return false;
@@ -97,12 +100,12 @@ impl Devices {
         });
         if all_read {
             let disks = self.known.iter_mut().filter(|device| device.is_disk);
-            disks.for_each(|device| device.update(device.next.unwrap_or(device.now), self.round));
+            disks.for_each(|device| device.update(device.next.unwrap_or(device.now), round));
         }
         all_read
     }
 
-    fn read_list(&mut self) -> anyhow::Result<bool> {
+    fn read_list(&mut self, round: u64) -> anyhow::Result<bool> {
         let mut has_news = false;
         for (place, (name, now)) in lines(self.list.read()?).filter_map(parse_line).enumerate() {
             match find_near(&self.known, place, |device| device.name == name) {
@@ -110,7 +113,7 @@ impl Devices {
                     let device = &mut self.known[index];
                     // An unused loop device that gets a file was no disk before.
                     has_news |= device.now == Counters::default() && now != device.now;
-                    device.update(now, self.round);
+                    device.update(now, round);
                 }
                 None => {
                     has_news = true;
@@ -118,7 +121,7 @@ impl Devices {
                         name: name.to_owned(),
                         before: now,
                         now,
-                        round: self.round,
+                        round,
                         own: None,
                         next: None,
                         is_disk: false,
@@ -126,7 +129,7 @@ impl Devices {
                 }
             }
         }
-        self.known.retain(|device| device.round == self.round);
+        self.known.retain(|device| device.round == round);
         Ok(has_news)
     }
 }
@@ -216,6 +219,26 @@ mod tests {
         assert_eq!(read(10, 500, false)?, Some((10, 10)), "it is no disk");
         assert_eq!(read(20, 900, true)?, Some((900, 900)));
         assert_eq!(read(30, 903, true)?, Some((900, 903)));
+        Ok(())
+    }
+
+    #[test]
+    fn after_a_reading_that_failed_both_intervals_count() -> anyhow::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let list = directory.path().join("diskstats");
+        let write = |reads: u64| std::fs::write(&list, format!("8 0 sda {reads} 0 8 1 5 0 50 10 0 500 900\n"));
+        write(10)?;
+        let mut devices = Devices::open(&Host::new(directory.path(), directory.path()))?;
+        let start = Instant::now();
+        let seen = |devices: &Devices| devices.known[0].now.reads.completed - devices.known[0].before.reads.completed;
+        devices.read(start, |_| true)?;
+        // A folder can be opened and not be read.
+        let good = std::mem::replace(&mut devices.list, ProcFile::open(directory.path().to_owned())?);
+        assert!(devices.read(start + SURVEY, |_| true).is_err());
+        devices.list = good;
+        write(17)?;
+        devices.read(start + SURVEY * 2, |_| true)?;
+        assert_eq!(seen(&devices), 7);
         Ok(())
     }
 

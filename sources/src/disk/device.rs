@@ -4,7 +4,7 @@ use std::path::Path;
 
 use resource_tracker_metrics::{DiskMountMetrics, DiskType};
 
-use super::SECTOR;
+use super::constants::SECTOR;
 use crate::procfile::attribute;
 
 #[derive(Debug, Clone, Default, PartialEq)]

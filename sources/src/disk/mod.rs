@@ -1,5 +1,6 @@
 //! Disks: counters from `/proc/diskstats`, identity from `/sys/block`, space from `statvfs`.
 
+mod constants;
 mod counters;
 mod device;
 mod mounts;
@@ -17,16 +18,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::procfile::{FIRST_ANSWER, assign, percent, rate};
+use constants::{SECTOR, SURVEY};
 use counters::{Counters, Devices, Transfers};
 use device::Identity;
 pub(crate) use device::storage_bytes;
 use mounts::{Facts, Surveyor};
-
-/// A sector in `/proc/diskstats`, whatever the drive's own sectors are.
-const SECTOR: u64 = 512;
-
-/// How often space is asked for, and whether mounts or devices changed.
-const SURVEY: Duration = Duration::from_secs(1);
 
 /// Throughput, latency and queue of every disk, and the space of what is mounted from it.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]

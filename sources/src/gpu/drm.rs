@@ -10,9 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::procfile::attribute;
 
 use super::fdinfo::Clients;
-use super::{DrmShare, Share};
-
-pub(super) const NAME: &str = "drm";
+use super::names::DRM;
+use super::share::{DrmShare, Share};
 
 /// These have sources of their own.
 const OTHERS: [&str; 2] = ["amdgpu", "nvidia"];
@@ -44,7 +43,7 @@ impl SourceConfig for DrmConfig {
 }
 
 register_source!(
-    SourceEntry::new::<DrmConfig>(NAME, "What the job has of Intel's and other GPUs (DRM)").on_by_default().order(82)
+    SourceEntry::new::<DrmConfig>(DRM, "What the job has of Intel's and other GPUs (DRM)").on_by_default().order(82)
 );
 
 struct Drm {

@@ -1,5 +1,6 @@
 //! Processes that were not there before: found by their ids, without opening those that are older.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use resource_tracker_core::{Host, Moment};
@@ -25,9 +26,10 @@ pub(super) struct Newcomers {
     issued: Option<Issued>,
     /// Those to be looked at, in order.
     candidates: Vec<i32>,
-    /// Processes that were looked at, are new enough to be looked at again, and do not belong to the tree; in order.
-    foreign: Vec<i32>,
-    next_foreign: Vec<i32>,
+    /// Processes that were looked at, are new enough to be looked at again, and do not belong to the tree.
+    foreign: BTreeSet<i32>,
+    /// Those that hide from this user at the tick at hand, and so do not belong to the tree either.
+    hidden: BTreeSet<i32>,
     unknown: Vec<Stat>,
     /// Whether a process could not be read that may be there, for want of a descriptor, say.
     is_incomplete: bool,
@@ -40,8 +42,8 @@ impl Newcomers {
             issuer: Issuer::new(host),
             issued: None,
             candidates: Vec::new(),
-            foreign: Vec::new(),
-            next_foreign: Vec::new(),
+            foreign: BTreeSet::new(),
+            hidden: BTreeSet::new(),
             unknown: Vec::new(),
             is_incomplete: false,
             found_from_above: None,
@@ -62,7 +64,7 @@ impl Newcomers {
         self.issued = self.issuer.look(moment);
         let Self { candidates, foreign, issued, .. } = self;
         if let Some(few) = issued.and_then(|issued| issued.few(FEW)) {
-            candidates.extend(few.filter(|pid| foreign.binary_search(pid).is_err()));
+            candidates.extend(few.filter(|pid| !foreign.contains(pid)));
             return Ok(());
         }
         let listed = pids.list()?;
@@ -92,6 +94,7 @@ impl Newcomers {
     ) -> &mut Vec<Stat> {
         self.candidates.retain(|pid| !is_member(*pid));
         self.unknown.clear();
+        self.hidden.clear();
         self.is_incomplete = false;
         // A root that is new itself is nobody's child here.
         let has_root = self.candidates.binary_search(&job.pid).is_ok();
@@ -103,19 +106,19 @@ impl Newcomers {
     }
 
     fn read_candidates(&mut self, files: &mut Files) {
-        let Self { candidates, foreign, unknown, is_incomplete, .. } = self;
+        let Self { candidates, foreign, hidden, unknown, is_incomplete, .. } = self;
         for pid in candidates.iter().copied() {
             match files.read(pid, "stat", &mut None, false) {
                 Ok(text) => unknown.extend(Stat::parse(text).filter(|stat| !stat.is_taken_over())),
-                // One that has ended by now, or that hides, is nobody.
+                // One that has ended by now is nobody.
                 Err(error) if is_of_a_process_that_is_gone(&error) => (),
-                Err(error) => *is_incomplete |= error.kind() != std::io::ErrorKind::PermissionDenied,
+                Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => _ = hidden.insert(pid),
+                Err(_) => *is_incomplete = true,
             }
         }
         // A thread has an id as well, which is in no list but can be tried.
         let threads = unknown.extract_if(.., |stat| stat.is_thread());
         foreign.extend(threads.map(|stat| stat.pid));
-        foreign.sort_unstable();
     }
 
     /// Others may come by the thousand; the tree's own are descendants of its processes, or orphans. `false` where the
@@ -144,28 +147,30 @@ impl Newcomers {
         true
     }
 
-    /// Those that were left are foreign, except where the parent is not known: it can have ended before it was read,
-    /// and have belonged to the tree. Its child is looked at again.
-    pub(super) fn settle(&mut self) {
-        let Self { foreign, next_foreign, unknown, issued, .. } = self;
-        next_foreign.clear();
-        next_foreign.extend(foreign.iter().copied().filter(|pid| issued.is_none_or(|issued| issued.contains(*pid))));
-        let known = next_foreign.len();
-        for stat in unknown.iter() {
-            let is_read = |parent| unknown.binary_search_by_key(&parent, |stat| stat.pid).is_ok();
-            let is_older = |parent| issued.is_some_and(|issued| !issued.contains(parent));
-            let parent = stat.parent;
-            if parent == 0
-                || is_older(parent)
-                || next_foreign[..known].binary_search(&parent).is_ok()
-                || is_read(parent)
-            {
-                next_foreign.push(stat.pid);
+    /// Of those that were left, those are foreign whose parent is, or is older than the tree. All others are looked at again: the
+    /// parent could not be read, say, and can still turn out to belong to the tree. So can a child of the `adopter`, to whom
+    /// orphans of the tree come, because the kernel can leave some out of the list of its children.
+    pub(super) fn settle(&mut self, adopter: Option<i32>) {
+        let Self { foreign, hidden, unknown, issued, .. } = self;
+        foreign.retain(|pid| issued.is_none_or(|issued| issued.contains(*pid)));
+        let is_older = |pid| issued.is_some_and(|issued| !issued.contains(pid));
+        // Once more for as long as somebody is found, because a child can be listed before its parent.
+        loop {
+            let count = unknown.len();
+            unknown.retain(|stat| {
+                let parent = stat.parent;
+                let is_child_of_foreign =
+                    parent == 0 || is_older(parent) || foreign.contains(&parent) || hidden.contains(&parent);
+                let is_foreign = is_child_of_foreign && Some(parent) != adopter;
+                if is_foreign {
+                    foreign.insert(stat.pid);
+                }
+                !is_foreign
+            });
+            if unknown.len() == count {
+                break;
             }
         }
-        next_foreign.sort_unstable();
-        next_foreign.dedup();
-        std::mem::swap(foreign, next_foreign);
         if !self.is_incomplete {
             self.issuer.settle();
         }
@@ -175,6 +180,7 @@ impl Newcomers {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
     use super::*;
@@ -237,7 +243,7 @@ mod tests {
             }
         }
 
-        /// Whom it reads; all with a member as parent become members.
+        /// Whom it reads; all that descend from a member become members.
         fn look(&mut self) -> Vec<i32> {
             let Self { newcomers, pids, files, job, members, moment } = self;
             pids.begin_tick();
@@ -247,14 +253,24 @@ mod tests {
             let pids: Vec<i32> = members.iter().map(|member| member.stat.pid).collect();
             let unknown = newcomers.read(files, job, moment, members, |pid| pids.contains(&pid));
             let read = unknown.iter().map(|stat| stat.pid).collect();
-            let joins = |stat: &mut Stat| stat.pid == 1000 || pids.contains(&stat.parent);
-            for stat in unknown.extract_if(.., joins) {
-                members.push(Member::new(stat, false, files, false, moment.at));
+            let mut joined = pids.clone();
+            loop {
+                let joins = |stat: &mut Stat| stat.pid == 1000 || joined.contains(&stat.parent);
+                let new: Vec<Stat> = unknown.extract_if(.., joins).collect();
+                if new.is_empty() {
+                    break;
+                }
+                joined.extend(new.iter().map(|stat| stat.pid));
+                members.extend(new.into_iter().map(|stat| Member::new(stat, false, files, false, moment.at)));
             }
-            newcomers.settle();
+            newcomers.settle(job.adopts_orphans.then_some(std::process::id() as i32));
             moment.number += 1;
             moment.at += moment.interval;
             read
+        }
+
+        fn joined(&self) -> Vec<i32> {
+            self.members.iter().map(|member| member.stat.pid).collect()
         }
     }
 
@@ -290,6 +306,68 @@ mod tests {
         assert!(looks.look().is_empty());
         procfs.process(1001, 1000, 17);
         assert_eq!(looks.look(), [1001]);
+    }
+
+    /// A process that cannot be read for a moment, its child, and that one's child.
+    #[test]
+    fn who_descends_from_one_that_could_not_be_read_is_found_when_it_can() {
+        let procfs = Procfs::new();
+        procfs.process(1000, 7, 17);
+        procfs.gave_out(1000);
+        let mut looks = Looks::at(&procfs);
+        assert_eq!(looks.look(), [1000]);
+        procfs.process(1001, 1000, 17);
+        procfs.process(1002, 1001, 17);
+        procfs.process(1003, 1002, 17);
+        procfs.process(1004, 1, 17);
+        procfs.process(1005, 1004, 17);
+        procfs.gave_out(1005);
+        let text = fs::read(procfs.path().join("1001/stat")).unwrap();
+        fs::remove_file(procfs.path().join("1001/stat")).unwrap();
+        fs::create_dir(procfs.path().join("1001/stat")).unwrap();
+        assert_eq!(looks.look(), [1002, 1003, 1004, 1005]);
+        fs::remove_dir(procfs.path().join("1001/stat")).unwrap();
+        fs::write(procfs.path().join("1001/stat"), text).unwrap();
+        assert_eq!(looks.look(), [1001, 1002, 1003], "1004 and its child are older's");
+        assert_eq!(looks.joined(), [1000, 1001, 1002, 1003]);
+    }
+
+    /// An orphan came to the tracker, and the kernel has left it out of the list of the tracker's children.
+    #[test]
+    fn an_orphan_that_was_missed_is_looked_at_again() {
+        let procfs = Procfs::new();
+        procfs.process(1000, 7, 17);
+        procfs.gave_out(1000);
+        let mut looks = Looks::at(&procfs);
+        assert_eq!(looks.look(), [1000]);
+        let own = std::process::id() as i32;
+        procfs.process(1001, own, 17);
+        procfs.process(1002, 1001, 17);
+        procfs.gave_out(1002);
+        assert_eq!(looks.look(), [1001, 1002]);
+        assert_eq!(looks.look(), [1001, 1002], "they are not foreign");
+        looks.job.adopts_orphans = false;
+        looks.look();
+        assert!(looks.look().is_empty(), "nobody adopts, and its parent is older");
+    }
+
+    #[test]
+    fn who_hides_and_his_children_are_foreign() {
+        if rustix::process::geteuid().is_root() {
+            eprintln!("skipped: root reads every file");
+            return;
+        }
+        let procfs = Procfs::new();
+        procfs.process(1000, 7, 17);
+        procfs.gave_out(1000);
+        let mut looks = Looks::at(&procfs);
+        assert_eq!(looks.look(), [1000]);
+        procfs.process(1001, 1000, 17);
+        procfs.process(1002, 1001, 17);
+        fs::set_permissions(procfs.path().join("1001/stat"), fs::Permissions::from_mode(0o000)).unwrap();
+        procfs.gave_out(1002);
+        assert_eq!(looks.look(), [1002]);
+        assert!(looks.look().is_empty());
     }
 
     #[test]

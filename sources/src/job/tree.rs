@@ -220,7 +220,7 @@ impl Tree {
                 break;
             }
         }
-        newcomers.settle();
+        newcomers.settle(job.adopts_orphans.then_some(own_pid));
     }
 
     /// Reads `status` of those that have run, in turn, as far as the budget goes. What processes that `was_there` before the

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::account::GroupTime;
+use super::totals::GroupTime;
 use crate::job::JobCgroup;
 use crate::procfile::ProcFile;
 use crate::scan::{number, value_of, words};

@@ -3,15 +3,17 @@
 mod account;
 mod group;
 mod pss;
+mod totals;
 
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 use resource_tracker_metrics::{ProcessAccounting, ProcessMetrics};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use account::{Account, Totals};
+use account::Account;
 use group::Group;
 use pss::PssReader;
+use totals::Totals;
 
 use crate::job::{Found, JobDetails, Member, Switches};
 use crate::procfile::{attribute, mib};

@@ -8,9 +8,10 @@ use libamdgpu_top::{AMDGPU, PCI::LINK};
 use resource_tracker_core::Host;
 use resource_tracker_metrics::GpuMetrics;
 
+use crate::gpu::counter::gained;
 use crate::gpu::drm::driver;
 use crate::gpu::pace::Paced;
-use crate::gpu::{gained, set_vram};
+use crate::gpu::vram::set_vram;
 use crate::procfile::attribute;
 
 use super::kfd::{self, Kfd};

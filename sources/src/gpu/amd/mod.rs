@@ -16,13 +16,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::fdinfo::Clients;
+use super::names::AMD;
 use super::namespace::Namespace;
 use super::visible::Visible;
 use card::Card;
 use kfd::Kfd;
 use metrics::Readable;
-
-pub(super) const NAME: &str = "amd";
 
 /// What a job is told of the devices that are meant for it.
 const VARIABLES: [&str; 2] = ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"];
@@ -66,7 +65,7 @@ impl SourceConfig for AmdConfig {
             kfd,
             host: host.clone(),
             clients: Clients::new(host.procfs.clone(), |driver| driver == "amdgpu"),
-            namespace: Namespace::new(NAME, &host.procfs),
+            namespace: Namespace::new(AMD, &host.procfs),
             visible: Visible::default(),
         })))
     }
@@ -81,7 +80,7 @@ impl SourceConfig for AmdConfig {
 }
 
 register_source!(
-    SourceEntry::new::<AmdConfig>(NAME, "AMD GPUs, and what the job has of them (amdgpu)").on_by_default().order(81)
+    SourceEntry::new::<AmdConfig>(AMD, "AMD GPUs, and what the job has of them (amdgpu)").on_by_default().order(81)
 );
 
 struct Amd {

@@ -6,9 +6,10 @@ use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, Temper
 use resource_tracker_core::Tick;
 use resource_tracker_metrics::GpuMetrics;
 
+use crate::gpu::counter::gained;
 use crate::gpu::namespace::Namespace;
 use crate::gpu::pace::Paced;
-use crate::gpu::{gained, set_vram};
+use crate::gpu::vram::set_vram;
 
 use super::gpm::Gpm;
 use super::library::Library;

@@ -5,7 +5,7 @@ use resource_tracker_metrics::GpuMetrics;
 
 use crate::gpu::namespace::Namespace;
 use crate::gpu::pace::Paced;
-use crate::gpu::set_vram;
+use crate::gpu::vram::set_vram;
 
 use super::library::Library;
 use super::processes;

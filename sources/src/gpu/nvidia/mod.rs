@@ -14,17 +14,16 @@ use std::path::{Path, PathBuf};
 use resource_tracker_core::{
     Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source,
 };
-use resource_tracker_metrics::{GpuMetrics, Gpus};
+use resource_tracker_metrics::Gpus;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::names::NVIDIA;
 use super::namespace::Namespace;
 use super::visible::Visible;
 use device::Device;
 use library::Library;
 use pcie::Pcie;
-
-pub(super) const NAME: &str = "nvidia";
 
 /// What a job is told of the devices that are meant for it.
 const VARIABLES: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"];
@@ -50,7 +49,7 @@ impl SourceConfig for NvidiaConfig {
             host: host.clone(),
             devices: Vec::new(),
             pcie: Pcie::default(),
-            namespace: Namespace::new(NAME, &host.procfs),
+            namespace: Namespace::new(NVIDIA, &host.procfs),
             visible: Visible::default(),
         })))
     }
@@ -70,7 +69,7 @@ impl SourceConfig for NvidiaConfig {
 }
 
 register_source!(
-    SourceEntry::new::<NvidiaConfig>(NAME, "NVIDIA GPUs, and what the job has of them (NVML)")
+    SourceEntry::new::<NvidiaConfig>(NVIDIA, "NVIDIA GPUs, and what the job has of them (NVML)")
         .on_by_default()
         .order(80)
 );
@@ -111,9 +110,4 @@ impl Source for Nvidia {
         }
         Ok(())
     }
-}
-
-/// A device that is whole, or a part that has a parent.
-fn is_whole(gpu: &GpuMetrics) -> bool {
-    gpu.parent_uuid.is_none()
 }

@@ -25,7 +25,7 @@ pub(super) struct Pcie {
 impl Pcie {
     /// Reads the device whose turn it is, and tells what is known of all. Parts of devices have no link of their own.
     pub(super) fn read(&mut self, library: &Library, gpus: &mut [GpuMetrics]) {
-        let mut whole: Vec<&mut GpuMetrics> = gpus.iter_mut().filter(|gpu| super::is_whole(gpu)).collect();
+        let mut whole: Vec<&mut GpuMetrics> = gpus.iter_mut().filter(|gpu| gpu.parent_uuid.is_none()).collect();
         self.rates.resize(whole.len(), (None, None));
         let now = Instant::now();
         if !whole.is_empty() && self.due.is_none_or(|due| now >= due) {

@@ -1,0 +1,155 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::job::{Stat, Usage};
+
+const TICK: u64 = 10_000_000;
+
+fn alone() -> Reaped {
+    Reaped::default()
+}
+
+/// A process whose reading before was the same, with times in ticks.
+fn member(pid: i32, parent: i32, own: u64, children: u64) -> Member {
+    let stat = Stat {
+        pid,
+        parent,
+        start_time: pid as u64,
+        utime: own,
+        children_utime: children,
+        state: b'S',
+        ..Stat::default()
+    };
+    let mut member = Member::default();
+    (member.stat, member.stat_before, member.is_root) = (stat, stat, pid == 1);
+    member
+}
+
+fn after(pid: i32, parent: i32, own: u64, children_before: u64, children: u64) -> Member {
+    let mut member = member(pid, parent, own, children);
+    member.stat_before.children_utime = children_before;
+    member
+}
+
+fn gone(last: Member, heir: Heir) -> Gone {
+    Gone { last, heir }
+}
+
+fn reaped(ticks: u64, root: bool) -> Reaped {
+    Reaped { usage: Usage { utime: Duration::from_nanos(ticks * TICK), ..Usage::default() }, root }
+}
+
+/// Ticks of the interval, and how they were counted.
+fn advance(account: &mut Account, members: &[Member], gone: &[Gone], reaped: Reaped) -> (u64, ProcessAccounting) {
+    let (used, accounting) = account.advance(members, gone, &reaped, None, true, u64::MAX);
+    assert!(used.user <= used.cpu);
+    (used.cpu / TICK, accounting)
+}
+
+const ROOT: Heir = Heir::Member((1, 1));
+
+#[test]
+fn a_child_that_its_parent_reaps_is_counted_once() {
+    let mut account = Account::new();
+    let child = || member(2, 1, 50, 0);
+    assert_eq!(advance(&mut account, &[member(1, 0, 10, 0), child()], &[], alone()).0, 60);
+    let reaps = [after(1, 0, 11, 0, 55)];
+    assert_eq!(advance(&mut account, &reaps, &[gone(child(), ROOT)], alone()), (6, ProcessAccounting::Exact));
+    assert_eq!(advance(&mut account, &[member(1, 0, 12, 55)], &[], alone()), (1, ProcessAccounting::Exact));
+}
+
+#[test]
+fn a_child_that_came_and_went_between_two_readings_counts() {
+    let mut account = Account::new();
+    advance(&mut account, &[member(1, 0, 10, 0)], &[], alone());
+    assert_eq!(advance(&mut account, &[member(1, 0, 10, 30)], &[], alone()).0, 30);
+}
+
+#[test]
+fn a_child_that_is_reaped_while_the_tree_is_read_is_made_up_for() {
+    let mut account = Account::new();
+    let child = || member(2, 1, 500, 0);
+    advance(&mut account, &[member(1, 0, 10, 0), child()], &[], alone());
+    // The parent was read before it waited, the child after that.
+    assert_eq!(advance(&mut account, &[member(1, 0, 10, 0)], &[gone(child(), ROOT)], alone()).0, 0);
+    assert_eq!(advance(&mut account, &[after(1, 0, 10, 0, 505)], &[], alone()), (5, ProcessAccounting::Exact));
+}
+
+#[test]
+fn an_orphan_that_the_tracker_reaps_is_exact() {
+    let mut account = Account::new();
+    let orphan = || member(7, 99, 100, 0);
+    advance(&mut account, &[member(1, 0, 10, 0), orphan()], &[], alone());
+    let tracker = [gone(orphan(), Heir::Tracker)];
+    assert_eq!(advance(&mut account, &[member(1, 0, 15, 0)], &tracker, reaped(104, false)).0, 9);
+    assert_eq!(advance(&mut account, &[member(1, 0, 16, 0)], &[], reaped(104, false)), (1, ProcessAccounting::Exact));
+}
+
+#[test]
+fn a_child_that_nobody_waits_for_is_kept_as_it_was_last_seen() {
+    let mut account = Account::new();
+    advance(&mut account, &[member(1, 0, 10, 0), member(2, 1, 300, 0)], &[], alone());
+    let vanished = [gone(member(2, 1, 300, 0), ROOT)];
+    advance(&mut account, &[member(1, 0, 10, 0), member(3, 1, 40, 0)], &vanished, alone());
+    let (_, accounting) = advance(&mut account, &[member(1, 0, 10, 0), member(3, 1, 90, 0)], &[], alone());
+    assert_eq!(accounting, ProcessAccounting::Sampled);
+    let sum = account.counted.cpu / TICK;
+    assert!((398..=400).contains(&sum), "300 + 90 + 10, less the ticks that could be cut off: {sum}");
+}
+
+#[test]
+fn a_descendant_that_nobody_can_take_over_stays_counted() {
+    let mut account = Account::new();
+    advance(&mut account, &[member(1, 0, 10, 0), member(2, 1, 300, 0)], &[], alone());
+    let vanished = [gone(member(2, 1, 300, 0), Heir::Nobody)];
+    let counted = advance(&mut account, &[member(1, 0, 15, 0)], &vanished, alone());
+    assert_eq!(counted, (5, ProcessAccounting::Sampled));
+}
+
+#[test]
+fn at_the_end_the_kernel_has_the_last_word() {
+    let mut account = Account::new();
+    advance(&mut account, &[member(1, 0, 10, 0), member(2, 1, 50, 0)], &[], alone());
+    let all = [gone(member(1, 0, 10, 0), Heir::Tracker), gone(member(2, 1, 50, 0), Heir::Tracker)];
+    assert_eq!(advance(&mut account, &[], &all, reaped(67, true)), (7, ProcessAccounting::Exact));
+}
+
+#[test]
+fn the_cgroup_knows_of_those_that_nobody_waited_for() {
+    let mut account = Account::new();
+    let group = |ticks: u64| Some(GroupTime { cpu: ticks * TICK, user: ticks * TICK / 2 });
+    let root = [member(1, 0, 10, 0)];
+    let (used, accounting) = account.advance(&root, &[], &alone(), group(50), true, u64::MAX);
+    assert_eq!((used.cpu, used.user, accounting), (50 * TICK, 25 * TICK, ProcessAccounting::Cgroup));
+    let moved_out = [member(1, 0, 70, 0)];
+    let (used, accounting) = account.advance(&moved_out, &[], &alone(), group(50), true, u64::MAX);
+    assert_eq!((used.cpu, accounting), (20 * TICK, ProcessAccounting::Exact));
+}
+
+#[test]
+fn what_comes_late_makes_no_spike() {
+    let mut account = Account::new();
+    let mut used =
+        |own, reaped: &Reaped| account.advance(&[member(1, 0, own, 0)], &[], reaped, None, true, 4 * TICK).0.cpu / TICK;
+    assert_eq!([used(1, &alone()), used(8, &alone()), used(9, &alone())], [1, 4, 4]);
+    assert_eq!(used(0, &reaped(20, true)), 11, "the last interval has all that is left");
+}
+
+#[test]
+fn a_tree_that_was_there_before_counts_from_now() {
+    let mut account = Account::new();
+    let mut used = |own| account.advance(&[member(1, 0, own, 500)], &[], &alone(), None, false, u64::MAX).0.cpu / TICK;
+    assert_eq!([used(1000), used(1003)], [0, 3]);
+}
+
+proptest! {
+    #[test]
+    fn the_sum_is_the_most_that_was_seen(readings in prop::collection::vec((0u64..1000, 0u64..1000), 1..20)) {
+        let mut account = Account::new();
+        let sum: u64 =
+            readings.iter().map(|(own, of_children)| advance(&mut account, &[member(1, 0, *own, *of_children)], &[], alone()).0).sum();
+        prop_assert_eq!(sum, readings.iter().map(|(a, b)| a + b).max().unwrap_or(0));
+    }
+}

@@ -1,0 +1,87 @@
+//! Counters of processes, and how they add up.
+
+use crate::job::{Io, Member, Reaped, Stat};
+
+/// What some processes used together. CPU times are in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    pub(super) cpu: u64,
+    /// The part of `cpu` in user mode.
+    pub(super) user: u64,
+    pub(super) major_faults: u64,
+    pub(super) read_bytes: u64,
+    pub(super) write_bytes: u64,
+}
+
+impl Totals {
+    /// What a process used itself, and what the children used that it has waited for. `tick` is the length of a clock tick in
+    /// nanoseconds.
+    pub(super) fn of(member: &Member, tick: u64) -> Self {
+        let stat = &member.stat;
+        let in_ticks = stat.utime + stat.stime;
+        let own_cpu = member.clock.map_or(in_ticks * tick, |clock| clock.as_nanos() as u64);
+        // The clock is finer than the two times, which only say how to divide it.
+        let own_user = match in_ticks {
+            0 => own_cpu,
+            ticks => (u128::from(own_cpu) * u128::from(stat.utime) / u128::from(ticks)) as u64,
+        };
+        let of_children = Self::of_children(stat, member.io, tick);
+        Self {
+            cpu: own_cpu + of_children.cpu,
+            user: own_user + of_children.user,
+            major_faults: stat.major_faults + of_children.major_faults,
+            ..of_children
+        }
+    }
+
+    /// What the children used that a process has waited for. The kernel does not keep their I/O apart from its own.
+    pub(super) fn of_children(stat: &Stat, io: Option<Io>, tick: u64) -> Self {
+        let io = io.unwrap_or_default();
+        Self {
+            cpu: stat.children_time() * tick,
+            user: stat.children_utime * tick,
+            major_faults: stat.children_major_faults,
+            read_bytes: io.read_bytes,
+            write_bytes: io.write_bytes,
+        }
+    }
+
+    /// What those used whom the tracker has waited for.
+    pub(super) fn of_reaped(reaped: &Reaped) -> Self {
+        let usage = &reaped.usage;
+        let (user, system) = (usage.utime.as_nanos() as u64, usage.stime.as_nanos() as u64);
+        Self {
+            cpu: user + system,
+            user,
+            major_faults: usage.major_faults,
+            read_bytes: usage.read_bytes,
+            write_bytes: usage.write_bytes,
+        }
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        self.each(other, u64::saturating_add)
+    }
+
+    /// Never below 0.
+    pub(super) fn minus(self, other: Self) -> Self {
+        self.each(other, u64::saturating_sub)
+    }
+
+    fn each(self, other: Self, combine: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            cpu: combine(self.cpu, other.cpu),
+            user: combine(self.user, other.user),
+            major_faults: combine(self.major_faults, other.major_faults),
+            read_bytes: combine(self.read_bytes, other.read_bytes),
+            write_bytes: combine(self.write_bytes, other.write_bytes),
+        }
+    }
+}
+
+/// CPU time of a cgroup, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct GroupTime {
+    pub(super) cpu: u64,
+    pub(super) user: u64,
+}
