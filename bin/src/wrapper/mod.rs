@@ -58,7 +58,7 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
     }
     let mut cgroup = if options.cgroup { OwnCgroup::make(&options.host.procfs) } else { OwnCgroup::default() };
     let mut children = Children::before_the_command(inherited.fork_mark());
-    let mut supervisor = Supervisor::new(parent, &signals, inherited.command_line());
+    let mut supervisor = Supervisor::new(parent, signals, inherited.command_line());
     let child = loop {
         match spawn::spawn(command, inherited, &mut cgroup, &mut supervisor) {
             Spawned::Child(child) => break child,
@@ -87,6 +87,8 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
     cgroup.sweep();
     let ending = supervisor.until_exit(child, &mut children, &ledger);
     supervisor.witness.dismiss();
+    // Before anything that takes time.
+    supervisor.signals.end_at_the_next(ending);
     if let Ok(running) = &running {
         take_last_sample(running);
     }
@@ -95,7 +97,6 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
         Ending::Exited(code) => Outcome { exit_code: Some(code), signal: None },
         Ending::Killed(signal) => Outcome { exit_code: None, signal: Some(signal) },
     };
-    signals.end_at_the_next(ending);
     if let Ok(running) = running {
         running.finish(outcome);
     }

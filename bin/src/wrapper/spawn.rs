@@ -32,7 +32,7 @@ pub(super) fn spawn(
     command: &[OsString],
     inherited: &Inherited,
     cgroup: &mut OwnCgroup,
-    supervisor: &mut Supervisor<'_>,
+    supervisor: &mut Supervisor,
 ) -> Spawned {
     let program = match Program::new(command) {
         Ok(program) => program,

@@ -27,18 +27,18 @@ const MERGED: usize = 16;
 const LAST_WORDS: usize = 4096;
 
 /// Who stands between the command and those who send signals to the tracker.
-pub(super) struct Supervisor<'a> {
+pub(super) struct Supervisor {
     /// Who started this process.
     parent: Option<Pid>,
-    signals: &'a Signals,
+    pub(super) signals: Signals,
     command_line: CommandLine,
     pub(super) witness: Witness,
     guardian: Option<Guardian>,
 }
 
-impl<'a> Supervisor<'a> {
+impl Supervisor {
     /// Begins when all signals are blocked, in the thread that will start the command.
-    pub(super) fn new(parent: Option<Pid>, signals: &'a Signals, command_line: CommandLine) -> Self {
+    pub(super) fn new(parent: Option<Pid>, signals: Signals, command_line: CommandLine) -> Self {
         Self { parent, signals, command_line, witness: Witness::start(command_line), guardian: None }
     }
 
@@ -92,7 +92,7 @@ impl<'a> Supervisor<'a> {
         loop {
             let guardian = self.guardian.as_ref().and_then(Guardian::line);
             let hang_up = |file| PollFd::from_borrowed_fd(file, PollFlags::empty());
-            let mut files = vec![PollFd::new(self.signals, PollFlags::IN)];
+            let mut files = vec![PollFd::new(&self.signals, PollFlags::IN)];
             files.extend([other, self.witness.line(), guardian].into_iter().flatten().map(hang_up));
             // Should it fail, reading a signal waits as well.
             let has_failed = poll(&mut files, None).is_err();
@@ -111,7 +111,7 @@ impl<'a> Supervisor<'a> {
 
     /// Takes a signal, and passes it on where that is called for.
     fn serve(&mut self, command: Pid) -> nix::Result<()> {
-        let (arrived, group_had) = next(self.signals, &mut self.witness)?;
+        let (arrived, group_had) = next(&self.signals, &mut self.witness)?;
         if !arrived.is_of_child() && !self.is_of_tracker(arrived) {
             let group_had = group_had.unwrap_or_else(|| self.witness.group_had(arrived.number));
             pass_on(command, arrived, self.parent, group_had);
