@@ -86,11 +86,37 @@ impl Attached {
         self.is_sampled && self.living.is_some() && self.family.len() <= MANY
     }
 
+    /// Opens a member, if it still is what was seen when the file is open: its number can have been given to another one.
     fn open(&self, pid: i32) -> Option<OwnedFd> {
-        Pid::from_raw(pid).filter(|_| self.is_own_namespace).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
+        let pid = Pid::from_raw(pid).filter(|_| self.is_own_namespace)?;
+        let file = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        self.family.is_there(pid.as_raw_nonzero().get()).then_some(file)
     }
 }
 
 fn is_ready(file: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_process_of_the_number_is_not_opened() {
+        let procfs = tempfile::tempdir().unwrap();
+        let pid = std::process::id();
+        let begins_at = |start: u32| {
+            let text = format!("{pid} (a) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {start} 0");
+            fs::write(procfs.path().join(format!("{pid}/stat")), text).unwrap();
+        };
+        fs::create_dir(procfs.path().join(pid.to_string())).unwrap();
+        std::os::unix::fs::symlink(pid.to_string(), procfs.path().join("self")).unwrap();
+        begins_at(100);
+        let (_, joins) = std::sync::mpsc::channel();
+        let attached = Attached::new(pid as i32, procfs.path(), joins, LOOK);
+        assert!(attached.living.is_some() && attached.open(pid as i32).is_some());
+        begins_at(200);
+        assert!(attached.open(pid as i32).is_none());
+    }
 }

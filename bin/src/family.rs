@@ -119,6 +119,12 @@ impl Family {
         Some(self.root).filter(|_| is_member).or_else(|| self.members.keys().next().copied())
     }
 
+    /// Whether a member of this number is still the process that was seen.
+    pub(crate) fn is_there(&self, pid: i32) -> bool {
+        let start = self.members.get(&pid);
+        start.is_some_and(|start| Stat::read(&self.procfs, pid).is_some_and(|stat| stat.start == *start))
+    }
+
     fn meet(&mut self, root: Stat, all: &HashMap<i32, Stat>) {
         self.seen = Some(root);
         self.members.insert(self.root, root.start);

@@ -2,7 +2,7 @@
 //! the signal mask, the parent-death signal, the limit that marks children, whether it adopts orphans, and how it is scheduled.
 
 use std::ffi::{CStr, OsString, c_char, c_int};
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 
 use nix::libc;
@@ -126,6 +126,13 @@ impl Inherited {
         asked == 0 && found.sa_sigaction == libc::SIG_IGN
     }
 
+    /// What was not blocked when the program started reaches this thread again, except for these signals.
+    pub(crate) fn let_through_all_but(&self, signals: &SigSet) -> nix::Result<()> {
+        let mut mask = self.mask;
+        mask.extend(signals);
+        mask.thread_set_mask()
+    }
+
     /// Hands the parent-death signal on to the calling process, a child of `tracker`, if there is one.
     /// Async-signal-safe.
     pub(crate) fn die_with(&self, tracker: c_int) {
@@ -145,9 +152,9 @@ impl Inherited {
     /// Leaves all descriptors but standard error to the command, so that who reads from it or waits for a lock finds
     /// them closed when the command has closed them. A sink that writes to one of them has a duplicate.
     pub(crate) fn leave_descriptors(&self) {
-        if let Ok(null) = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
-            let _ = rustix::stdio::dup2_stdin(&null);
-            let _ = rustix::stdio::dup2_stdout(&null);
+        if let Ok(nowhere) = nowhere() {
+            let _ = rustix::stdio::dup2_stdin(&nowhere);
+            let _ = rustix::stdio::dup2_stdout(&nowhere);
         }
         for descriptor in &self.descriptors {
             // SAFETY: it was open before the program began, and nothing in it knows of it.
@@ -214,12 +221,18 @@ fn further_descriptors() -> Vec<RawFd> {
     numbers.into_iter().filter(is_inherited).collect()
 }
 
+/// What reads find empty, and writes are lost in, close-on-exec. Without a `/dev`, as in a bare chroot, it is what no one
+/// can read or write, as if it was closed.
+fn nowhere() -> rustix::io::Result<OwnedFd> {
+    let open = |path: &str, how: OFlags| rustix::fs::open(path, how | OFlags::CLOEXEC, Mode::empty());
+    open("/dev/null", OFlags::RDWR).or_else(|_| open("/", OFlags::PATH))
+}
+
 /// A standard descriptor that is closed must not be given to a file that is opened later. It is filled with
 /// `/dev/null`, close-on-exec, so that the command finds it closed.
 fn keep_standard_descriptors() {
-    loop {
-        // The lowest free number is what `open` gives.
-        let Ok(file) = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else { return };
+    // The lowest free number is what `open` gives.
+    while let Ok(file) = nowhere() {
         if file.as_raw_fd() > 2 {
             return;
         }

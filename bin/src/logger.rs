@@ -17,8 +17,7 @@ impl Log for Stderr {
             return;
         }
         let kind = if record.level() == Level::Error { "error" } else { "warning" };
-        let text = record.args().to_string().replace('\n', " ");
-        let line = format!("{}: {kind}: {text}\n", crate::PROGRAM);
+        let line = format!("{}: {kind}: {}\n", crate::PROGRAM, harmless(&record.args().to_string()));
         // A reader that does not read must not hold up the command, so a message that finds no room is dropped.
         let stderr = io::stderr();
         if poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
@@ -27,6 +26,11 @@ impl Log for Stderr {
     }
 
     fn flush(&self) {}
+}
+
+/// On one line, and without what a terminal acts on: the name of a file, or what a plugin says, can hold anything.
+fn harmless(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
 pub(crate) fn install() {
@@ -40,4 +44,14 @@ pub(crate) fn install() {
             log::error!("internal error, please report it: {panic}");
         }
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_one_line_that_a_terminal_only_shows() {
+        assert_eq!(harmless("a\nb\rc\x1b[2Jd\u{9b}1me\tf\u{7f}é"), "a b c [2Jd 1me f é");
+    }
 }

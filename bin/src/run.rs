@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
+use nix::sys::signal::SigSet;
 use resource_tracker_core::{Host, Run, SinkContext, Tracker};
 use resource_tracker_sources::RunSource;
 
@@ -10,7 +11,7 @@ use crate::cli::Cli;
 use crate::ending::Ending;
 use crate::inherited::Inherited;
 use crate::plan::Plan;
-use crate::settings::settings;
+use crate::settings::{config_file, settings};
 use crate::{standalone, surroundings, wrapper};
 
 /// Runs to the end, and says how the program is to end.
@@ -18,7 +19,11 @@ use crate::{standalone, surroundings, wrapper};
 /// # Errors
 /// What is wrong with the configuration or with an output; no command was started.
 pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
-    let settings = settings(cli)?;
+    let file = config_file(cli);
+    // Before anything foreign is loaded: a thread that it starts takes over what is blocked here, and takes no signal of
+    // the command's, nor one that would end this process.
+    SigSet::all().thread_block()?;
+    let settings = settings(cli, &file)?;
     let derivations = settings.registry().derivations();
     let Plan { tracker: table, mut job, sources, sinks } = Plan::new(&settings)?;
     if table.detect {
@@ -48,5 +53,9 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
         let sink = SinkContext::new(wraps);
         tracker = tracker.sink_from(name.clone(), &*config, &sink).with_context(context)?;
     }
-    if wraps { Ok(wrapper::run(tracker, &cli.command, inherited, &options)) } else { standalone::run(tracker, host) }
+    if wraps {
+        Ok(wrapper::run(tracker, &cli.command, inherited, &options))
+    } else {
+        standalone::run(tracker, host, inherited)
+    }
 }

@@ -23,12 +23,11 @@ pub(crate) fn config_file(cli: &Cli) -> ConfigFile {
 }
 
 /// The whole configuration. That its file cannot be used is no error, but is said; so is a variable that says nothing.
-pub(crate) fn settings(cli: &Cli) -> anyhow::Result<Settings> {
-    let file = config_file(cli);
+pub(crate) fn settings(cli: &Cli, file: &ConfigFile) -> anyhow::Result<Settings> {
     if let Some(problem) = file.problem() {
         log::warn!("{problem}; the defaults are used");
     }
-    let settings = settings_with(cli, &file)?;
+    let settings = settings_with(cli, file)?;
     for problem in variables::ignored(&settings) {
         log::warn!("{problem}");
     }

@@ -106,9 +106,8 @@ impl Signals {
     }
 
     /// From now on the next request to stop ends the program at once, as said: what the run still waits for is not
-    /// worth more than the user's patience. Requests that have arrived already were heard.
+    /// worth more than the user's patience. One that has arrived and was not taken counts as well.
     pub(crate) fn end_at_the_next(self, ending: Ending) {
-        while self.next_if_any().is_some() {}
         let mut stops = vec![Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
         stops.retain(|stop| !Inherited::ignores(*stop));
         let listen = move || {

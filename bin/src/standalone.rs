@@ -13,10 +13,12 @@ use crate::ending::{Ending, take_last_sample};
 use crate::inherited::Inherited;
 use crate::signals::Signals;
 
-pub(crate) fn run(mut tracker: Tracker, host: Host) -> anyhow::Result<Ending> {
+pub(crate) fn run(mut tracker: Tracker, host: Host, inherited: &Inherited) -> anyhow::Result<Ending> {
     // A signal that was ignored from the start (`nohup`) stays so.
     let stops = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
-    let signals = Signals::block(&stops.into_iter().filter(|signal| !Inherited::ignores(*signal)).collect::<SigSet>())?;
+    let stops: SigSet = stops.into_iter().filter(|signal| !Inherited::ignores(*signal)).collect();
+    let signals = Signals::block(&stops)?;
+    inherited.let_through_all_but(&stops)?;
     let mut attached = None;
     if let Some(pid) = tracker.run().pid {
         let interval = tracker.run().interval;
@@ -34,6 +36,10 @@ pub(crate) fn run(mut tracker: Tracker, host: Host) -> anyhow::Result<Ending> {
         ready.extend(process.flatten().map(|process| PollFd::from_borrowed_fd(process, PollFlags::IN)));
         let limit = look.map(|look| Timespec { tv_sec: look.as_secs() as i64, tv_nsec: look.subsec_nanos().into() });
         was_told = poll(&mut ready, limit.as_ref()).is_ok() && ready[..2].iter().any(|file| !file.revents().is_empty());
+    }
+    if was_told {
+        // That was heard.
+        while signals.next_if_any().is_some() {}
     }
     signals.end_at_the_next(Ending::Exited(0));
     if !was_told {

@@ -67,3 +67,20 @@ fn scheduling_that_a_fork_resets_is_the_command_s() {
         assert_eq!(wrapped, bare, "{words}");
     }
 }
+
+/// Files that are opened later must not be taken for the standard ones, to which messages are written.
+#[test]
+fn closed_descriptors_are_filled_also_without_a_dev() {
+    if !is_root("a /dev that is empty") || !has("unshare", "a /dev that is empty") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let script = "mount -t tmpfs none /dev && exec \"$@\" <&- >&- 2>&-";
+    let show = "for n in 0 1 2; do readlink /proc/$PPID/fd/$n || echo none; done >found; ls -l /proc/self/fd >own";
+    let mut unshare = command("unshare");
+    unshare.args(["--mount", "sh", "-c", script, "sh"]).arg(tracker()).args(["-o", "samples", "--", "sh", "-c", show]);
+    assert!(unshare.current_dir(folder.path()).status().unwrap().success());
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    assert_eq!(read("found"), "/\n/\n/\n");
+    assert!(!read("own").contains("-> /\n"), "the command finds them closed: {}", read("own"));
+}

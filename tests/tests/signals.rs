@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use nix::libc;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
-use resource_tracker_tests::bare::{bare_and_wrapped, heard, pid, shell, start};
-use resource_tracker_tests::{command, text};
+use resource_tracker_tests::bare::{bare_and_wrapped, heard, pid, shell, start, state};
+use resource_tracker_tests::plugin::fake;
+use resource_tracker_tests::{command, stop_after, text, tracker, wait_until};
+use rustix::fs::{FileType, Mode};
 
 const JOB: &str = env!("CARGO_BIN_EXE_job");
 
@@ -64,6 +66,65 @@ fn many_signals_to_the_group_are_each_heard_once() {
         let heard = heard(command, &[Signal::SIGUSR1; 150], |group, signal| killpg(group, signal).unwrap());
         assert_eq!(heard.len(), 151, "{command:?}");
     }
+}
+
+/// A thread that was there before the command could take what the tracker waits for, or end by it.
+#[test]
+fn a_thread_that_a_plugin_starts_when_it_is_loaded_takes_no_signal() {
+    let signals = [Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGCONT, Signal::SIGTERM];
+    let mut hearing = fake("thread", &["-q", "--", JOB, "hear"]);
+    assert_eq!(heard(&mut hearing, &signals, |tracker, signal| kill(tracker, signal).unwrap()).len(), 5);
+    // Which thread gets the SIGCHLD is as good as chance.
+    for _ in 0..20 {
+        let mut child = fake("thread", &["-q", "--", "sh", "-c", "exit 7"]).spawn().unwrap();
+        let mut ended = None;
+        wait_until("the end", || {
+            ended = child.try_wait().unwrap();
+            ended.is_some()
+        });
+        assert_eq!(ended.unwrap().code(), Some(7));
+    }
+    let asked = fake("thread", &["-q", "--", "grep", "SigBlk", "/proc/self/status"]).output().unwrap();
+    assert_eq!(text(&asked.stdout), "SigBlk:\t0000000000000000\n");
+}
+
+/// The first thread has its own signals.
+#[test]
+fn a_run_without_a_command_ends_by_the_signals_that_it_ends_by_without_such_a_plugin() {
+    for _ in 0..5 {
+        let output = stop_after(1, &mut fake("thread", &["-i", "50ms"]));
+        assert!(output.status.success(), "{output:?}");
+    }
+    let (mut child, ..) = start(&mut fake("thread", &["-i", "50ms"]));
+    kill(pid(&child), Signal::SIGUSR1).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGUSR1));
+}
+
+/// What the run still waits for is not worth more than the user's patience, from the end of the command on.
+#[test]
+fn a_request_to_stop_during_the_last_sample_is_heard() {
+    let folder = tempfile::tempdir().unwrap();
+    // A reading of these does not return.
+    for file in ["meminfo", "vmstat", "loadavg", "stat"] {
+        rustix::fs::mknodat(rustix::fs::CWD, folder.path().join(file), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .unwrap();
+    }
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut run = command(tracker());
+    run.args(["-q", "--disable=cloud"]).arg(format!("--set=tracker.procfs={}", folder.path().display()));
+    run.arg(format!("--set=sinks.sentinel-s3.api_url=http://{}", silent.local_addr().unwrap()));
+    run.args(["--set=sinks.sentinel-s3.finish_timeout_secs=100", "--", "sh", "-c", "echo $$; read line; exit 7"]);
+    run.env("SENTINEL_API_TOKEN", "x".repeat(20)).env("XDG_STATE_HOME", folder.path());
+    let (mut child, job, _lines) = start(run.stdin(Stdio::piped()));
+    drop(child.stdin.take());
+    wait_until("the end of the command", || state(&job).is_empty());
+    kill(pid(&child), Signal::SIGTERM).unwrap();
+    let mut ended = None;
+    wait_until("the end", || {
+        ended = child.try_wait().unwrap();
+        ended.is_some()
+    });
+    assert_eq!(ended.unwrap().code(), Some(7));
 }
 
 fn words(command: &Command) -> Vec<OsString> {

@@ -8,10 +8,10 @@ use resource_tracker_core::registry::Kind;
 
 use super::print;
 use crate::cli::Cli;
-use crate::settings::settings;
+use crate::settings::{config_file, settings};
 
 pub(crate) fn components(cli: &Cli) -> anyhow::Result<i32> {
-    let settings = settings(cli)?;
+    let settings = settings(cli, &config_file(cli))?;
     let mut text = String::new();
     for kind in [Kind::Source, Kind::Sink] {
         for component in settings.components(kind)? {

@@ -56,7 +56,7 @@ fn problems(cli: &Cli, file: &ConfigFile) -> Vec<String> {
 
 /// The merged configuration as TOML, with the origin of each value as a comment.
 fn show(cli: &Cli) -> anyhow::Result<i32> {
-    let settings = settings(cli)?;
+    let settings = settings(cli, &config_file(cli))?;
     let mut text = String::new();
     let defaults = |value: serde_json::Result<Json>| match value {
         Ok(Json::Object(values)) => values,

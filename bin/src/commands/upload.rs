@@ -6,7 +6,7 @@ use resource_tracker_sinks::sentinel::{LeftBehind, SentinelConfig, TOKEN};
 
 use super::print;
 use crate::cli::Cli;
-use crate::settings::settings;
+use crate::settings::{config_file, settings};
 use crate::tables::SENTINEL;
 
 /// What became of the runs.
@@ -19,7 +19,7 @@ struct Count {
 
 /// Returns 0 when nothing is left that should have been sent, 1 when something is, or cannot be read.
 pub(crate) fn upload(cli: &Cli, dry_run: bool, directory: Option<&Path>) -> anyhow::Result<i32> {
-    let config: SentinelConfig = settings(cli)?.extract(SENTINEL)?;
+    let config: SentinelConfig = settings(cli, &config_file(cli))?.extract(SENTINEL)?;
     let mut count = Count::default();
     let directory = directory.or(cli.output.spool_dir.as_deref());
     config.left_behind(directory, dry_run, |run| match run {

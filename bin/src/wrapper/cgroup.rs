@@ -1,5 +1,6 @@
 //! A cgroup for the command alone, where the tracker may make one: it counts what no process is left to tell of.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -113,14 +114,23 @@ impl Drop for Made {
         }
         // Daemons that are still in it go back to where the tracker is.
         let Some(parent) = self.path.parent() else { return };
-        let processes = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
-        for pid in processes.lines() {
-            let door = File::options().write(true).open(parent.join("cgroup.procs"));
+        let door = parent.join("cgroup.procs");
+        // One from outside of this pid namespace has no number here: `0` would mean this process.
+        let mut tried = HashSet::from(["0".to_owned()]);
+        // Looked at before each of them, because a number can be given to another process when this one has ended.
+        while let Some(pid) = processes(&self.path).into_iter().find(|pid| tried.insert(pid.clone())) {
+            let door = File::options().write(true).open(&door);
             // One that has ended meanwhile needs no moving; one that cannot be moved keeps its cgroup.
             let _ = door.and_then(|mut door| door.write_all(pid.as_bytes()));
         }
         let _ = fs::remove_dir(&self.path);
     }
+}
+
+/// The number of each process in a cgroup.
+fn processes(path: &Path) -> Vec<String> {
+    let text = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
 }
 
 /// Whether the path still leads to this directory, and not to a later one of the same name.
@@ -189,6 +199,20 @@ mod tests {
         // The handle keeps its number in use.
         fs::create_dir(&path).unwrap();
         assert!(!is_at(&handle, &path));
+    }
+
+    /// Files for the kernel's: what is written begins at the beginning.
+    #[test]
+    fn a_process_without_a_number_is_not_moved() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("resource-tracker.1.0");
+        fs::create_dir(&path).unwrap();
+        fs::write(parent.path().join("cgroup.procs"), "").unwrap();
+        for (inside, moved) in [("0\n0\n", ""), ("0\n123\n0\n", "123"), ("45\n678\n", "678")] {
+            fs::write(path.join("cgroup.procs"), inside).unwrap();
+            drop(Made { path: path.clone(), handle: File::open(&path).unwrap() });
+            assert_eq!(fs::read_to_string(parent.path().join("cgroup.procs")).unwrap(), moved, "{inside:?}");
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! `fork(2)`, also into another cgroup.
+//! `fork(2)`, also into another cgroup, and what the new process tells until it is another program.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::libc;
 use rustix::process::Pid;
@@ -10,56 +10,91 @@ use rustix::process::Pid;
 /// Of the kernel's `sched.h`. (The constant of `libc` has a type that it does not fit.)
 const CLONE_INTO_CGROUP: u64 = 1 << 33;
 
-/// Why there is no command.
-pub(super) enum Failure {
-    /// No process could be made.
-    Fork(io::Error),
-    /// The process did not become the program.
-    Exec(io::Error),
+/// What the new process says when it is prepared. The number of an error can follow.
+const PREPARED: [u8; 1] = [0];
+
+/// A process that is to become a program.
+pub(super) struct Launch {
+    child: Pid,
+    /// Hangs up when it is the program, or is gone.
+    report: File,
+    is_prepared: bool,
 }
 
-/// Starts a process that becomes what `exec` turns it into, and waits until it has, or until `exec` returned its error.
-/// It has a copy of the memory: one that shared it, as `vfork` makes them, would begin with the peak memory of the tracker,
-/// which the kernel then tells of the command (4.9 instead of 1.6 MiB for `true`).
-/// With a `cgroup` (of v2) it is born in there: entering it later would hold every process of the machine up for a moment.
-///
-/// # Errors
-/// Those of making a process, or that of `exec`.
-///
-/// # Safety
-/// `exec` must make nothing but system calls: the new process has a copy of this thread alone, and a lock that another
-/// one held, such as the allocator's, stays locked in it.
-pub(super) unsafe fn fork_exec(
-    cgroup: Option<BorrowedFd<'_>>,
-    exec: impl FnOnce() -> io::Error,
-) -> Result<Pid, Failure> {
-    // Closed by a successful exec.
-    let (mut failure, report) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-        .map(|(read, write)| (File::from(read), File::from(write)))
-        .map_err(|error| Failure::Fork(error.into()))?;
-    // SAFETY: the caller's promise.
-    let pid = unsafe { fork_into(cgroup) }.map_err(Failure::Fork)?;
-    if pid == 0 {
-        let error = exec().raw_os_error().unwrap_or(libc::EINVAL);
-        // Nobody is left to tell if that fails.
-        let _ = (&report).write_all(&error.to_ne_bytes());
-        // SAFETY: ends the process without running what the parent has registered for its own end.
-        unsafe { libc::_exit(127) };
+impl Launch {
+    /// Starts a process that prepares itself, and then becomes what `exec` turns it into.
+    /// It has a copy of the memory: one that shared it, as `vfork` makes them, would begin with the peak memory of the tracker,
+    /// which the kernel then tells of the command (4.9 instead of 1.6 MiB for `true`).
+    /// With a `cgroup` (of v2) it is born in there: entering it later would hold every process of the machine up for a moment.
+    ///
+    /// # Errors
+    /// Those of making a process.
+    ///
+    /// # Safety
+    /// `prepare` and `exec` must make nothing but system calls: the new process has a copy of this thread alone, and a lock
+    /// that another one held, such as the allocator's, stays locked in it.
+    pub(super) unsafe fn begin(
+        cgroup: Option<BorrowedFd<'_>>,
+        prepare: impl FnOnce(),
+        exec: impl FnOnce() -> io::Error,
+    ) -> io::Result<Self> {
+        // Closed by a successful exec.
+        let (report, mut told) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+            .map(|(read, write)| (File::from(read), File::from(write)))?;
+        // SAFETY: the caller's promise.
+        let pid = unsafe { fork_into(cgroup) }?;
+        if pid == 0 {
+            prepare();
+            // Nobody is left to tell if one of these fails.
+            let _ = told.write_all(&PREPARED);
+            let error = exec().raw_os_error().unwrap_or(libc::EINVAL);
+            let _ = told.write_all(&error.to_ne_bytes());
+            // SAFETY: ends the process without running what the parent has registered for its own end.
+            unsafe { libc::_exit(127) };
+        }
+        let child = Pid::from_raw(pid).ok_or(io::ErrorKind::Other)?;
+        Ok(Self { child, report, is_prepared: false })
     }
-    drop(report);
-    let mut error = [0; size_of::<i32>()];
-    let child = Pid::from_raw(pid).ok_or_else(|| Failure::Fork(io::ErrorKind::Other.into()))?;
-    match failure.read_exact(&mut error) {
-        Err(_) => Ok(child),
-        Ok(()) => {
-            super::wait::one(child);
-            Err(Failure::Exec(io::Error::from_raw_os_error(i32::from_ne_bytes(error))))
+
+    /// The process.
+    pub(super) fn child(&self) -> Pid {
+        self.child
+    }
+
+    /// Waits until it is prepared, which is soon: all signals are blocked there.
+    pub(super) fn wait_until_prepared(&mut self) {
+        if !self.is_prepared {
+            // Without an answer it is gone.
+            let _ = self.report.read(&mut [0; PREPARED.len()]);
+            self.is_prepared = true;
+        }
+    }
+
+    /// Waits until it is the program, or is gone.
+    ///
+    /// # Errors
+    /// That of `exec`.
+    pub(super) fn end(mut self) -> io::Result<Pid> {
+        let mut told = Vec::new();
+        let _ = self.report.read_to_end(&mut told);
+        match told.last_chunk() {
+            None => Ok(self.child),
+            Some(error) => {
+                super::wait::one(self.child);
+                Err(io::Error::from_raw_os_error(i32::from_ne_bytes(*error)))
+            }
         }
     }
 }
 
+impl AsFd for Launch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.report.as_fd()
+    }
+}
+
 /// # Safety
-/// As [`fork_exec`].
+/// As [`Launch::begin`].
 unsafe fn fork_into(cgroup: Option<BorrowedFd<'_>>) -> io::Result<i32> {
     let pid = match cgroup {
         // SAFETY: the caller's promise.

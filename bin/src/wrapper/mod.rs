@@ -23,9 +23,8 @@ use crate::inherited::Inherited;
 use crate::signals::Signals;
 use cgroup::OwnCgroup;
 use children::Children;
-use guardian::Guardian;
 use spawn::Spawned;
-use witness::Witness;
+use supervise::Supervisor;
 
 /// What a run around a command may do to the system.
 pub(crate) struct Options {
@@ -59,13 +58,14 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
     }
     let mut cgroup = if options.cgroup { OwnCgroup::make(&options.host.procfs) } else { OwnCgroup::default() };
     let mut children = Children::before_the_command(inherited.fork_mark());
-    let mut witness = Witness::start(inherited.command_line());
+    let mut supervisor = Supervisor::new(parent, signals, inherited.command_line());
     let child = loop {
-        match spawn::spawn(command, inherited, &mut cgroup, &witness) {
+        match spawn::spawn(command, inherited, &mut cgroup, &mut supervisor) {
             Spawned::Child(child) => break child,
-            Spawned::NoRoom(_) if witness.give_up() => (),
+            Spawned::NoRoom(_) if supervisor.give_up_companions() => (),
             Spawned::NoRoom(error) => {
                 // What an exec would leave behind: directories, and processes that nobody waits for.
+                drop(supervisor);
                 drop(cgroup);
                 drop(tracker);
                 return Ending::Exited(spawn::replace_tracker(command, inherited, &error));
@@ -82,14 +82,13 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
     if let Err(error) = &running {
         log::warn!("no thread to sample with ({error}); the command runs unrecorded");
     }
-    // While the sampler begins. Where there was no room for the witness, there is none for it.
-    let mut guardian = match witness.is_there() {
-        true => Guardian::start(inherited.command_line(), child),
-        false => Guardian::none(inherited.command_line(), child),
-    };
+    // While the sampler begins.
+    supervisor.guard(child);
     cgroup.sweep();
-    let ending = supervise::until_exit(child, parent, &mut witness, &mut guardian, &signals, &mut children, &ledger);
-    witness.dismiss();
+    let ending = supervisor.until_exit(child, &mut children, &ledger);
+    supervisor.witness.dismiss();
+    // Before anything that takes time.
+    supervisor.signals.end_at_the_next(ending);
     if let Ok(running) = &running {
         take_last_sample(running);
     }
@@ -98,7 +97,6 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
         Ending::Exited(code) => Outcome::exited(code),
         Ending::Killed(signal) => Outcome::killed(signal),
     };
-    signals.end_at_the_next(ending);
     if let Ok(running) = running {
         running.finish(outcome);
     }

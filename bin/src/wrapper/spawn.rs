@@ -11,8 +11,8 @@ use rustix::process::Pid;
 
 use super::cgroup::OwnCgroup;
 use super::environment::Environment;
-use super::fork::{Failure, fork_exec};
-use super::witness::Witness;
+use super::fork::Launch;
+use super::supervise::Supervisor;
 use crate::inherited::Inherited;
 
 /// Exit codes of the shell for a command that cannot be run.
@@ -27,31 +27,41 @@ pub(super) enum Spawned {
     Failed(i32),
 }
 
-/// Starts the command, in the cgroup if there is one.
-pub(super) fn spawn(command: &[OsString], inherited: &Inherited, cgroup: &mut OwnCgroup, witness: &Witness) -> Spawned {
+/// Starts the command, in the cgroup if there is one. Returns when it is the program, or has ended before that.
+pub(super) fn spawn(
+    command: &[OsString],
+    inherited: &Inherited,
+    cgroup: &mut OwnCgroup,
+    supervisor: &mut Supervisor,
+) -> Spawned {
     let program = match Program::new(command) {
         Ok(program) => program,
         Err(error) => return Spawned::Failed(complain(command, &error)),
     };
     let procs_files = cgroup.procs_files();
     let tracker = std::process::id() as i32;
-    let exec = || {
+    let witness = &supervisor.witness;
+    let prepare = || {
         inherited.die_with(tracker);
         witness.catch_up();
         procs_files.iter().for_each(enter);
-        program.exec(inherited)
     };
+    let exec = || program.exec(inherited);
     // SAFETY: entering and executing make nothing but system calls.
-    let mut child = unsafe { fork_exec(cgroup.unified(), exec) };
-    if cgroup.unified().is_some() && child.as_ref().is_err_and(is_of_the_cgroup) {
+    let mut launch = unsafe { Launch::begin(cgroup.unified(), prepare, exec) };
+    if cgroup.unified().is_some() && launch.as_ref().is_err_and(is_of_the_cgroup) {
         cgroup.give_up_unified();
         // SAFETY: as above.
-        child = unsafe { fork_exec(None, exec) };
+        launch = unsafe { Launch::begin(None, prepare, exec) };
     }
+    let child = launch.and_then(|mut launch| {
+        supervisor.until_exec(&mut launch);
+        launch.end()
+    });
     match child {
         Ok(child) => Spawned::Child(child),
-        Err(Failure::Fork(error) | Failure::Exec(error)) if is_out_of_room(&error) => Spawned::NoRoom(error),
-        Err(Failure::Fork(error) | Failure::Exec(error)) => Spawned::Failed(complain(command, &error)),
+        Err(error) if is_out_of_room(&error) => Spawned::NoRoom(error),
+        Err(error) => Spawned::Failed(complain(command, &error)),
     }
 }
 
@@ -102,8 +112,8 @@ fn enter(mut procs: &File) {
 
 /// Whether it is worth trying again without: a kernel or a sandbox that does not know `clone3`, or a cgroup that takes
 /// no process, or that is gone, or whose handle is the one descriptor too many.
-fn is_of_the_cgroup(failure: &Failure) -> bool {
-    matches!(failure, Failure::Fork(error) if !is_out_of_processes(error))
+fn is_of_the_cgroup(error: &io::Error) -> bool {
+    !is_out_of_processes(error)
 }
 
 /// No more processes, memory or descriptors.

@@ -1,89 +1,147 @@
 //! From the command's start to its end: passes signals on, stops with it, reaps orphans, and keeps account of what they
 //! used.
 
+use std::os::fd::{AsFd, BorrowedFd};
+
 use nix::libc;
 use resource_tracker_sources::job::Ledger;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, getpgid, getpid, getppid};
 
 use super::children::Children;
+use super::fork::Launch;
 use super::guardian::Guardian;
 use super::witness::{Witness, let_group_signals_arrive};
 use super::{stop, wait};
 use crate::ending::Ending;
+use crate::inherited::CommandLine;
 use crate::signals::{Arrived, Signals};
 
 /// The kernel's first signal that is queued each time that it is sent.
 const FIRST_REAL_TIME: i32 = 32;
 
-/// Waits until the command has ended, and reaps it. `parent` is who started this process.
-pub(super) fn until_exit(
-    command: Pid,
+/// As many signals of one number to the group are taken for one another before something else has its turn.
+const MERGED: usize = 16;
+
+/// What the command sent to its parent before it ended is not more than this, and does not hold up the end.
+const LAST_WORDS: usize = 4096;
+
+/// Who stands between the command and those who send signals to the tracker.
+pub(super) struct Supervisor {
+    /// Who started this process.
     parent: Option<Pid>,
-    witness: &mut Witness,
-    guardian: &mut Guardian,
-    signals: &Signals,
-    children: &mut Children,
-    ledger: &Ledger,
-) -> Ending {
-    loop {
-        wait_for_a_signal(signals, witness, guardian);
-        let ended = match next(signals, witness) {
-            Ok((arrived, _)) if is_of_tracker(arrived, witness, guardian) => None,
-            Ok((arrived, group_had)) => {
-                if !arrived.is_of_child() {
-                    let group_had = group_had.unwrap_or_else(|| witness.group_had(arrived.number));
-                    pass_on(command, arrived, parent, group_had);
-                }
-                // One that a process sent can stand for one of a child: while it is pending there is no second one.
-                let is_chld = arrived.number == libc::SIGCHLD;
-                let ended = is_chld.then(|| reap(command, children, ledger)).flatten();
-                if is_chld
-                    && ended.is_none()
-                    && let Some(signal) = stop::of_command(command)
-                {
-                    stop::with_command(signal, witness, guardian);
-                }
-                ended
+    pub(super) signals: Signals,
+    command_line: CommandLine,
+    pub(super) witness: Witness,
+    guardian: Option<Guardian>,
+}
+
+impl Supervisor {
+    /// Begins when all signals are blocked, in the thread that will start the command.
+    pub(super) fn new(parent: Option<Pid>, signals: Signals, command_line: CommandLine) -> Self {
+        Self { parent, signals, command_line, witness: Witness::start(command_line), guardian: None }
+    }
+
+    /// Makes room for processes of more use. `false` when there was none already.
+    pub(super) fn give_up_companions(&mut self) -> bool {
+        self.guardian = None;
+        self.witness.give_up()
+    }
+
+    /// From now on somebody wakes this process when the command goes on. Where there was no room for the witness, there
+    /// is none for that.
+    pub(super) fn guard(&mut self, command: Pid) {
+        self.guardian.get_or_insert_with(|| match self.witness.is_there() {
+            true => Guardian::start(self.command_line, command),
+            false => Guardian::none(self.command_line, command),
+        });
+    }
+
+    /// Waits until the command is its program, or is gone. That can take long where the program lies on a slow disk, and
+    /// what stops the command before it is the program stops it for as long.
+    pub(super) fn until_exec(&mut self, launch: &mut Launch) {
+        while !self.wait(Some(launch.as_fd())) {
+            // Until then it looks itself for what the group has got.
+            launch.wait_until_prepared();
+            if self.serve(launch.child()).is_err() {
+                return;
             }
-            // Without signals, what is left is to wait for the command itself.
-            Err(_) if wait::until_ended(command) => reap(command, children, ledger),
-            Err(_) => return Ending::Exited(0),
-        };
-        if let Some(ending) = ended {
-            // What it sent to its parent before it ended, but for its end.
-            while let Some(arrived) = signals.next_if_any() {
-                if is_by(command, arrived) && !arrived.is_of_child() && !getpid().is_init() {
-                    pass_on(command, arrived, parent, witness.group_had(arrived.number));
-                }
-            }
-            return ending;
+            self.stop_with(launch.child());
         }
     }
-}
 
-/// Whether a signal is no concern of the command's. A SIGCHLD always is one: that of a companion which was stopped can stand
-/// for that of the command, because while one is pending there is no second.
-fn is_of_tracker(arrived: Arrived, witness: &Witness, guardian: &Guardian) -> bool {
-    let is_of_companion = || witness.is(arrived.sender) || guardian.is(arrived.sender);
-    arrived.number != libc::SIGCHLD && (arrived.is_own_fault() || is_of_companion())
-}
-
-/// Meanwhile a companion that was killed is replaced.
-fn wait_for_a_signal(signals: &Signals, witness: &mut Witness, guardian: &mut Guardian) {
-    loop {
-        let lines = [witness.line(), guardian.line()].into_iter().flatten();
-        let signal = PollFd::new(signals, PollFlags::IN);
-        let hang_up = lines.map(|line| PollFd::from_borrowed_fd(line, PollFlags::empty()));
-        let mut files: Vec<_> = [signal].into_iter().chain(hang_up).collect();
-        // Should it fail, reading a signal waits as well.
-        let is_over = poll(&mut files, None).is_err() || !files[0].revents().is_empty();
-        if files[1..].iter().any(|line| !line.revents().is_empty()) {
-            witness.revive();
-            guardian.revive();
+    /// Waits until the command has ended, and reaps it.
+    pub(super) fn until_exit(&mut self, command: Pid, children: &mut Children, ledger: &Ledger) -> Ending {
+        loop {
+            // Whatever has arrived: a SIGCHLD can wait behind lower numbers for long, and stand for several.
+            if let Some(ending) = reap(command, children, ledger) {
+                self.hear_last_words(command);
+                return ending;
+            }
+            self.stop_with(command);
+            self.wait(None);
+            // Without signals, what is left is to wait for the command itself.
+            if self.serve(command).is_err() && !wait::until_ended(command) {
+                return Ending::Exited(0);
+            }
         }
-        if is_over {
-            return;
+    }
+
+    /// Waits for a signal. Meanwhile a companion that was killed is replaced. `true` when this other file hangs up.
+    fn wait(&mut self, other: Option<BorrowedFd<'_>>) -> bool {
+        loop {
+            let guardian = self.guardian.as_ref().and_then(Guardian::line);
+            let hang_up = |file| PollFd::from_borrowed_fd(file, PollFlags::empty());
+            let mut files = vec![PollFd::new(&self.signals, PollFlags::IN)];
+            files.extend([other, self.witness.line(), guardian].into_iter().flatten().map(hang_up));
+            // Should it fail, reading a signal waits as well.
+            let has_failed = poll(&mut files, None).is_err();
+            let is_ready: Vec<bool> = files.iter().map(|file| !file.revents().is_empty()).collect();
+            let (others, companions) = is_ready[1..].split_at(usize::from(other.is_some()));
+            if companions.contains(&true) {
+                self.witness.revive();
+                self.guardian.iter_mut().for_each(Guardian::revive);
+            }
+            let has_hung_up = others.contains(&true);
+            if has_failed || is_ready[0] || has_hung_up {
+                return has_hung_up;
+            }
+        }
+    }
+
+    /// Takes a signal, and passes it on where that is called for.
+    fn serve(&mut self, command: Pid) -> nix::Result<()> {
+        let (arrived, group_had) = next(&self.signals, &mut self.witness)?;
+        if !arrived.is_of_child() && !self.is_of_tracker(arrived) {
+            let group_had = group_had.unwrap_or_else(|| self.witness.group_had(arrived.number));
+            pass_on(command, arrived, self.parent, group_had);
+        }
+        Ok(())
+    }
+
+    /// Whether a signal is no concern of the command's.
+    fn is_of_tracker(&self, arrived: Arrived) -> bool {
+        let is_guardian = || self.guardian.as_ref().is_some_and(|guardian| guardian.is(arrived.sender));
+        let is_of_companion = || self.witness.is(arrived.sender) || is_guardian();
+        arrived.is_own_fault() || is_of_companion()
+    }
+
+    /// Stops if the command has stopped.
+    fn stop_with(&mut self, command: Pid) {
+        if let Some(signal) = stop::of_command(command) {
+            self.guard(command);
+            if let Some(guardian) = &mut self.guardian {
+                stop::with_command(signal, &mut self.witness, guardian);
+            }
+        }
+    }
+
+    /// What the command, which has ended, sent to its parent before, but for its end.
+    fn hear_last_words(&mut self, command: Pid) {
+        for arrived in std::iter::from_fn(|| self.signals.next_if_any()).take(LAST_WORDS) {
+            if is_by(command, arrived) && !arrived.is_of_child() && !getpid().is_init() {
+                pass_on(command, arrived, self.parent, self.witness.group_had(arrived.number));
+            }
         }
     }
 }
@@ -123,7 +181,10 @@ fn next(signals: &Signals, witness: &mut Witness) -> nix::Result<(Arrived, Optio
     let mut group_had = witness.group_had(number);
     let_group_signals_arrive();
     let Some(arrived) = signals.take(number) else { return Ok((signals.next()?, None)) };
-    while witness.group_had(number) == Some(true) {
+    for _ in 0..MERGED {
+        if witness.group_had(number) != Some(true) {
+            break;
+        }
         let_group_signals_arrive();
         // A later one of the group's, which is done with, or one that has come before this one was taken.
         if signals.take(number).is_none() {

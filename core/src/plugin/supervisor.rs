@@ -8,6 +8,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -221,18 +222,27 @@ fn become_helper(line: &Line) {
         libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
     }
     replace_by_null(libc::STDIN_FILENO);
-    let own: Vec<i32> = std::fs::read_dir("/proc/self/fd")
-        .map(|entries| entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
-        .unwrap_or_default();
-    for descriptor in own.into_iter().filter(|number| *number > libc::STDERR_FILENO && *number != line.as_raw_fd()) {
-        // SAFETY: whoever has opened it does not run in this process.
-        unsafe { libc::close(descriptor) };
+    close_all_but(line.as_raw_fd());
+}
+
+/// Closes all descriptors but the standard ones and this one, without asking which there are: a program with capabilities of
+/// its file may not read `/proc/self/fd`.
+fn close_all_but(kept: i32) {
+    for (first, last) in [(libc::STDERR_FILENO + 1, kept - 1), (kept + 1, i32::MAX)] {
+        // SAFETY: system calls on numbers; whoever has opened these descriptors does not run in this process.
+        unsafe {
+            // Before kernel 5.9 there is no such call.
+            if first <= last && libc::syscall(libc::SYS_close_range, first, last, 0) != 0 {
+                (first..=last.min(4096)).for_each(|descriptor| _ = libc::close(descriptor));
+            }
+        }
     }
 }
 
-/// Reads from a descriptor find the end, and writes to it go nowhere.
+/// Reads from a descriptor find the end, and writes to it go nowhere. Without a `/dev` both fail, as if it was closed.
 fn replace_by_null(descriptor: i32) {
-    let Ok(null) = File::options().read(true).write(true).open("/dev/null") else { return };
+    let null = File::options().read(true).write(true).open("/dev/null");
+    let Ok(null) = null.or_else(|_| File::options().read(true).custom_flags(libc::O_PATH).open("/")) else { return };
     // SAFETY: nobody in this process owns a standard descriptor.
     unsafe { libc::dup2(null.as_raw_fd(), descriptor) };
 }
@@ -258,6 +268,33 @@ fn exit(code: i32) -> ! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// In a fork, because it closes what others have open.
+    #[test]
+    fn all_is_closed_but_one_and_the_standard_ones() {
+        let [before, kept, behind] = [(); 3].map(|()| File::open("/").unwrap());
+        let far = 3000;
+        // SAFETY: the child makes nothing but system calls, and ends by `_exit`.
+        let status = unsafe {
+            let mut status = 0;
+            match libc::fork() {
+                0 => {
+                    let is_open = |descriptor: i32| libc::fcntl(descriptor, libc::F_GETFD) >= 0;
+                    let far = libc::fcntl(behind.as_raw_fd(), libc::F_DUPFD, far);
+                    let expected = [(0, true), (1, true), (2, true), (kept.as_raw_fd(), true)];
+                    let closed = [before.as_raw_fd(), behind.as_raw_fd(), far].map(|descriptor| (descriptor, false));
+                    let were_open = expected.iter().chain(&closed).all(|(descriptor, _)| is_open(*descriptor));
+                    close_all_but(kept.as_raw_fd());
+                    let is_right =
+                        expected.iter().chain(&closed).all(|(descriptor, open)| is_open(*descriptor) == *open);
+                    libc::_exit(i32::from(!(were_open && is_right)))
+                }
+                pid => _ = libc::waitpid(pid, &mut status, 0),
+            }
+            status
+        };
+        assert_eq!(status, 0);
+    }
 
     /// The far side played by hand: a life that dies inside an answer, and the one after it.
     #[test]

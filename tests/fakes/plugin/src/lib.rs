@@ -41,6 +41,13 @@ pub unsafe extern "C" fn resource_tracker_plugin(_abi_version: u32) -> *const Pl
     if kind == "none" {
         return std::ptr::null();
     }
+    if kind == "thread" {
+        std::thread::spawn(|| {
+            loop {
+                std::thread::park();
+            }
+        });
+    }
     if kind == "forks" {
         CHILD_OF_START.store(child(), Ordering::Relaxed);
     }
