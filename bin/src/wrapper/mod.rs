@@ -19,6 +19,7 @@ use resource_tracker_core::{Host, Outcome, Tracker};
 use resource_tracker_sources::{JobObserver, TrackedJob};
 
 use crate::ending::{Ending, take_last_sample};
+use crate::heap;
 use crate::inherited::Inherited;
 use crate::signals::Signals;
 use cgroup::OwnCgroup;
@@ -90,7 +91,10 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
     cgroup.sweep();
     let ending = supervise::until_exit(child, parent, &mut witness, &mut guardian, &signals, &mut children, &ledger);
     witness.dismiss();
-    if let Ok(running) = &running {
+    heap::end_in_want(ending);
+    // Who got no memory is waited for in vain.
+    let running = running.ok().filter(|_| !heap::is_in_want());
+    if let Some(running) = &running {
         take_last_sample(running);
     }
     drop(cgroup);
@@ -99,7 +103,7 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
         Ending::Killed(signal) => Outcome { exit_code: None, signal: Some(signal) },
     };
     signals.end_at_the_next(ending);
-    if let Ok(running) = running {
+    if let Some(running) = running {
         running.finish(outcome);
     }
     ending
