@@ -41,7 +41,7 @@ pub(crate) struct Options {
 /// Runs the command to its end, and says how it ended.
 pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inherited, options: &Options) -> Ending {
     // Also those by which the kernel reports an error of the program itself: it sends them whether blocked or not.
-    let signals = match Signals::block(&SigSet::all()) {
+    let signals = match Signals::block(&SigSet::all()).and_then(|signals| wait::is_allowed().map(|()| signals)) {
         Ok(signals) => signals,
         Err(error) => {
             drop(tracker);

@@ -21,7 +21,7 @@ const NOT_FOUND: i32 = 127;
 
 pub(super) enum Spawned {
     Child(Pid),
-    /// There is no room for it beside the tracker.
+    /// There is no room for it beside the tracker, or a sandbox refuses a process of its own.
     NoRoom(io::Error),
     /// It could not be run, which was said; the exit code.
     Failed(i32),
@@ -50,8 +50,9 @@ pub(super) fn spawn(command: &[OsString], inherited: &Inherited, cgroup: &mut Ow
     }
     match child {
         Ok(child) => Spawned::Child(child),
-        Err(Failure::Fork(error) | Failure::Exec(error)) if is_out_of_room(&error) => Spawned::NoRoom(error),
-        Err(Failure::Fork(error) | Failure::Exec(error)) => Spawned::Failed(complain(command, &error)),
+        Err(Failure::Fork(error)) => Spawned::NoRoom(error),
+        Err(Failure::Exec(error)) if is_out_of_room(&error) => Spawned::NoRoom(error),
+        Err(Failure::Exec(error)) => Spawned::Failed(complain(command, &error)),
     }
 }
 
