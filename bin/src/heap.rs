@@ -5,7 +5,7 @@
 //! what it did for the recording is not done any more. The first thread, which answers for the command, gets what it asks
 //! for out of a reserve: little, and soon given back. When the command has ended, so does the program.
 //!
-//! The C library ends a program as well, where it gets no memory for what a new thread has of its own.
+//! The C library as well ends a program, by `abort`, where it gets no memory for what a thread has of its own.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
