@@ -7,37 +7,10 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What `/proc/PID/stat` says of a process.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Stat {
-    /// That it is not only there to be reaped. One whose first thread has ended can have others.
-    is_alive: bool,
-    parent: i32,
-    group: i32,
-    session: i32,
-    start: u64,
-}
+use resource_tracker_sources::job::Stat;
 
-impl Stat {
-    fn read(procfs: &Path, pid: i32) -> Option<Self> {
-        Self::parse(&fs::read(procfs.join(format!("{pid}/stat"))).ok()?)
-    }
-
-    /// The name before the last parenthesis may hold anything.
-    fn parse(text: &[u8]) -> Option<Self> {
-        let close = text.iter().rposition(|byte| *byte == b')')?;
-        let fields: Vec<&str> = std::str::from_utf8(&text[close + 1..]).ok()?.split_whitespace().collect();
-        // By their number in proc(5), of which the first here is 3.
-        let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-        let id = |field: usize| number(field)?.try_into().ok();
-        Some(Self {
-            is_alive: !fields.first()?.starts_with(['Z', 'X']) || number(20)? > 1,
-            parent: id(4)?,
-            group: id(5)?,
-            session: id(6)?,
-            start: number(22)?,
-        })
-    }
+fn read(procfs: &Path, pid: i32) -> Option<Stat> {
+    Stat::parse(&fs::read(procfs.join(format!("{pid}/stat"))).ok()?)
 }
 
 /// A process and its descendants, as far as they were seen.
@@ -68,7 +41,7 @@ impl Family {
     /// Whether the root, if it was seen, has ended.
     pub(crate) fn has_lost_root(&self) -> bool {
         let lives = |seen: Stat| {
-            Stat::read(&self.procfs, self.root).is_some_and(|stat| stat.is_alive && stat.start == seen.start)
+            read(&self.procfs, self.root).is_some_and(|stat| !stat.is_dead() && stat.start_time == seen.start_time)
         };
         self.seen.is_some_and(|seen| !lives(seen))
     }
@@ -76,7 +49,7 @@ impl Family {
     /// Those whom somebody else has seen to belong to it do: the number of each, and when it began.
     pub(crate) fn join(&mut self, others: impl IntoIterator<Item = (i32, u64)>) {
         let Some(root) = self.seen else { return };
-        self.members.extend(others.into_iter().filter(|(_, start)| *start >= root.start));
+        self.members.extend(others.into_iter().filter(|(_, start)| *start >= root.start_time));
     }
 
     /// How many belong to it, also of those that have ended since the last look.
@@ -87,30 +60,30 @@ impl Family {
     /// Looks at every process.
     pub(crate) fn look(&mut self) {
         let all = all(&self.procfs);
-        self.members.retain(|pid, start| all.get(pid).is_some_and(|stat| stat.start == *start));
+        self.members.retain(|pid, start| all.get(pid).is_some_and(|stat| stat.start_time == *start));
         match (self.seen, all.get(&self.root)) {
             (None, Some(stat)) => self.meet(*stat, &all),
-            (Some(seen), Some(stat)) if stat.is_alive && stat.start == seen.start => self.meet(*stat, &all),
+            (Some(seen), Some(stat)) if !stat.is_dead() && stat.start_time == seen.start_time => self.meet(*stat, &all),
             _ => (),
         }
         let Some(root) = self.seen else { return };
         let orphans = all.iter().filter(|(pid, stat)| self.is_orphan(&root, **pid, stat));
-        let orphans: Vec<_> = orphans.map(|(pid, stat)| (*pid, stat.start)).collect();
+        let orphans: Vec<_> = orphans.map(|(pid, stat)| (*pid, stat.start_time)).collect();
         self.members.extend(orphans);
         // Once more for as long as somebody is found, because a child can be listed before its parent.
         loop {
             let count = self.members.len();
             let children = all.iter().filter(|(pid, stat)| {
-                self.members.get(&stat.parent).is_some_and(|start| stat.start >= *start)
+                self.members.get(&stat.parent).is_some_and(|start| stat.start_time >= *start)
                     && !self.members.contains_key(pid)
             });
-            let children: Vec<_> = children.map(|(pid, stat)| (*pid, stat.start)).collect();
+            let children: Vec<_> = children.map(|(pid, stat)| (*pid, stat.start_time)).collect();
             self.members.extend(children);
             if self.members.len() == count {
                 break;
             }
         }
-        self.members.retain(|pid, _| all.get(pid).is_some_and(|stat| stat.is_alive));
+        self.members.retain(|pid, _| all.get(pid).is_some_and(|stat| !stat.is_dead()));
     }
 
     /// One that was alive when it was last looked; the root before the others.
@@ -122,12 +95,12 @@ impl Family {
     /// Whether a member of this number is still the process that was seen.
     pub(crate) fn is_there(&self, pid: i32) -> bool {
         let start = self.members.get(&pid);
-        start.is_some_and(|start| Stat::read(&self.procfs, pid).is_some_and(|stat| stat.start == *start))
+        start.is_some_and(|start| read(&self.procfs, pid).is_some_and(|stat| stat.start_time == *start))
     }
 
     fn meet(&mut self, root: Stat, all: &HashMap<i32, Stat>) {
         self.seen = Some(root);
-        self.members.insert(self.root, root.start);
+        self.members.insert(self.root, root.start_time);
         let mut above = root.parent;
         self.adopters.clear();
         while let Some(stat) = all.get(&above).filter(|_| self.adopters.len() < all.len()) {
@@ -146,7 +119,7 @@ impl Family {
         let is_above = pid == root.parent || self.adopters.contains(&pid);
         let is_of_group = stat.group == root.group && self.adopters.contains(&stat.parent);
         !is_above
-            && stat.start >= root.start
+            && stat.start_time >= root.start_time
             && stat.session == root.session
             && (root.session == self.root || is_of_group)
     }
@@ -155,7 +128,7 @@ impl Family {
 fn all(procfs: &Path) -> HashMap<i32, Stat> {
     let entries = fs::read_dir(procfs).into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter_map(|pid| Some((pid, Stat::read(procfs, pid)?))).collect()
+    pids.filter_map(|pid| Some((pid, read(procfs, pid)?))).collect()
 }
 
 #[cfg(test)]
@@ -169,7 +142,7 @@ mod tests {
         fn write(&self, pid: i32, state: &str, [parent, group, session, start]: [i32; 4]) {
             let threads = 1;
             let text = format!(
-                "{pid} (a) (b) {state} {parent} {group} {session} 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 {start} 0"
+                "{pid} (a) (b) {state} {parent} {group} {session} 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 {start} 0 0"
             );
             fs::create_dir_all(self.0.path().join(pid.to_string())).unwrap();
             fs::write(self.0.path().join(format!("{pid}/stat")), text).unwrap();
@@ -221,12 +194,5 @@ mod tests {
         processes.write(70, "S", [1, 70, 60, 70]);
         processes.write(71, "S", [1, 71, 71, 71]);
         assert_eq!(members(&mut family), [70]);
-    }
-
-    #[test]
-    fn a_process_lives_when_only_its_first_thread_has_ended() {
-        let alive = |text: &str| Stat::parse(text.as_bytes()).map(|stat| stat.is_alive);
-        let with = |threads: i32| format!("7 (x) Z 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 100 0");
-        assert_eq!([alive(&with(1)), alive(&with(2)), alive("7 (x) S 1")], [Some(false), Some(true), None]);
     }
 }

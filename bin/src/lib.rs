@@ -38,6 +38,8 @@ use resource_tracker_sources as _;
 
 use cli::{Action, Cli};
 use ending::Ending;
+#[doc(hidden)]
+pub use heap::Heap;
 use inherited::{CommandLine, Inherited};
 
 /// The exit code for a usage or configuration error; no command was started.
@@ -46,13 +48,16 @@ const USAGE: i32 = 2;
 /// The program's name, in messages and in the version key of a sample.
 const PROGRAM: &str = env!("CARGO_PKG_NAME");
 
-/// Defines the program's `main`.
+/// Defines the program's `main`, and its allocator: the system's, with a reserve for whoever answers for the command.
 ///
 /// It is C's `main` and not Rust's, because the start-up code of Rust's ignores SIGPIPE and opens descriptors that were
 /// closed, and a command that is wrapped would inherit both.
 #[macro_export]
 macro_rules! main {
     () => {
+        #[global_allocator]
+        static HEAP: $crate::Heap = $crate::Heap;
+
         /// # Safety
         /// Called by the C start-up code, with the program's arguments.
         #[unsafe(no_mangle)]

@@ -12,7 +12,7 @@ use crate::ending::Ending;
 use crate::inherited::Inherited;
 use crate::plan::Plan;
 use crate::settings::{config_file, settings};
-use crate::{standalone, surroundings, wrapper};
+use crate::{heap, standalone, surroundings, wrapper};
 
 /// Runs to the end, and says how the program is to end.
 ///
@@ -53,9 +53,9 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
         let sink = SinkContext::new(wraps);
         tracker = tracker.sink_from(name.clone(), &*config, &sink).with_context(context)?;
     }
-    if wraps {
-        Ok(wrapper::run(tracker, &cli.command, inherited, &options))
-    } else {
-        standalone::run(tracker, host, inherited)
+    if !wraps {
+        return standalone::run(tracker, host, inherited);
     }
+    heap::outlive_want();
+    Ok(wrapper::run(tracker, &cli.command, inherited, &options))
 }

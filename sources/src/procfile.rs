@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use crate::job::Stat;
+
 /// `seq_file` fills a page as long as the next record fits, so a read that leaves this much of the smallest page is
 /// the last one, and the read that would only say "end of file" is saved. No record of the files read here is longer.
 const RECORD: usize = 1024;
@@ -64,6 +66,19 @@ pub(crate) fn read_at(file: &File, buffer: &mut Vec<u8>) -> io::Result<usize> {
 pub(crate) fn read_into<'a>(path: &Path, buffer: &'a mut Vec<u8>) -> io::Result<&'a [u8]> {
     let length = read_at(&File::open(path)?, buffer)?;
     Ok(&buffer[..length])
+}
+
+/// The folder whose files tell of the memory and the descriptors of a process: its own, or that of one of its threads when
+/// the first one has ended.
+pub(crate) fn folder_of_process(procfs: &Path, pid: i32) -> PathBuf {
+    let folder = procfs.join(pid.to_string());
+    let stat = |folder: &Path| Stat::parse(&std::fs::read(folder.join("stat")).ok()?);
+    if !stat(&folder).is_some_and(|stat| stat.has_lost_leader()) {
+        return folder;
+    }
+    let threads = std::fs::read_dir(folder.join("task")).into_iter().flatten().flatten().map(|entry| entry.path());
+    let lives = |thread: &PathBuf| stat(thread).is_some_and(|stat| stat.rss > 0);
+    threads.into_iter().find(lives).unwrap_or(folder)
 }
 
 /// The text of a small sysfs attribute, trimmed; `None` when it is missing, unreadable or empty.

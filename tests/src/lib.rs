@@ -4,6 +4,7 @@ pub mod bare;
 pub mod gpu;
 pub mod plugin;
 mod recording;
+pub mod sandbox;
 pub mod sentinel;
 pub mod spool;
 

@@ -157,3 +157,18 @@ fn the_first_process_of_another_namespace_is_the_command() {
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{message}");
     assert!(message.contains("unshare --pid --fork") && message.lines().count() == 1, "{message}");
 }
+
+#[test]
+fn a_command_that_asks_to_be_traced_gets_its_signals() {
+    let traced = |signal: i32| format!("{JOB} traced {signal} 4");
+    let code = |script: &str| {
+        let output = command("sh").args(["-c", &format!("{script}; echo $?")]).output().unwrap();
+        text(&output.stdout).trim().parse::<i32>().unwrap()
+    };
+    let wrapped = |signal: i32| code(&format!("{} -q -- {}", tracker().display(), traced(signal)));
+    for signal in [libc::SIGUSR1, libc::SIGTERM, libc::SIGTRAP] {
+        // A shell takes the stop, of which it is told as the tracer, for the end.
+        assert_eq!([code(&traced(signal)), wrapped(signal)], [128 + signal; 2]);
+    }
+    assert_eq!(wrapped(libc::SIGWINCH), 4, "one that does nothing");
+}

@@ -59,6 +59,20 @@ fn three_hundred_mebibytes() {
 }
 
 #[test]
+fn the_memory_of_a_process_whose_first_thread_has_ended() {
+    let options = ["-i", "0.1", "--set", "sources.process.pss_budget_pct=1"];
+    let (_, samples) = record(&options, &[JOB, "without-leader", "80", "4000"]);
+    let most =
+        |pointer: &str| samples.iter().filter_map(|sample| sample.pointer(pointer)?.as_f64()).fold(0.0, f64::max);
+    for field in ["process_rss_mib", "process_pss_mib"] {
+        let most = most(&format!("/cpu/{field}"));
+        assert!((80.0..86.0).contains(&most), "{field}: {most}");
+    }
+    // What the kernel counts, the first one included until all have ended.
+    assert_eq!(most("/cpu/process_thread_count"), 2.0);
+}
+
+#[test]
 fn a_hundred_mebibytes_written_to_a_loop_device_with_4096_byte_sectors() {
     if !is_root("a loop device") || !has("losetup", "a loop device") {
         return;

@@ -3,6 +3,7 @@
 
 use std::ffi::CStr;
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -148,6 +149,8 @@ impl Present {
 impl Drop for Present {
     fn drop(&mut self) {
         self.kill();
+        // Where a sandbox lets nobody be killed, it ends because nobody asks any more.
+        let _ = self.line.shutdown(Shutdown::Both);
         // SAFETY: as above; what it used is of no interest.
         unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), libc::__WCLONE) };
     }

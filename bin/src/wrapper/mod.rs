@@ -19,6 +19,7 @@ use resource_tracker_core::{Host, Outcome, Tracker};
 use resource_tracker_sources::{JobObserver, TrackedJob};
 
 use crate::ending::{Ending, take_last_sample};
+use crate::heap;
 use crate::inherited::Inherited;
 use crate::signals::Signals;
 use cgroup::OwnCgroup;
@@ -39,7 +40,7 @@ pub(crate) struct Options {
 /// Runs the command to its end, and says how it ended.
 pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inherited, options: &Options) -> Ending {
     // Also those by which the kernel reports an error of the program itself: it sends them whether blocked or not.
-    let signals = match Signals::block(&SigSet::all()) {
+    let signals = match Signals::block(&SigSet::all()).and_then(|signals| wait::is_allowed().map(|()| signals)) {
         Ok(signals) => signals,
         Err(error) => {
             drop(tracker);
@@ -89,7 +90,10 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
     supervisor.witness.dismiss();
     // Before anything that takes time.
     supervisor.signals.end_at_the_next(ending);
-    if let Ok(running) = &running {
+    heap::end_in_want(ending);
+    // Who got no memory is waited for in vain.
+    let running = running.ok().filter(|_| !heap::is_in_want());
+    if let Some(running) = &running {
         take_last_sample(running);
     }
     drop(cgroup);
@@ -97,7 +101,7 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
         Ending::Exited(code) => Outcome::exited(code),
         Ending::Killed(signal) => Outcome::killed(signal),
     };
-    if let Ok(running) = running {
+    if let Some(running) = running {
         running.finish(outcome);
     }
     ending

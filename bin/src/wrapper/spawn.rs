@@ -21,7 +21,7 @@ const NOT_FOUND: i32 = 127;
 
 pub(super) enum Spawned {
     Child(Pid),
-    /// There is no room for it beside the tracker.
+    /// There is no room for it beside the tracker, or a sandbox refuses a process of its own.
     NoRoom(io::Error),
     /// It could not be run, which was said; the exit code.
     Failed(i32),
@@ -54,11 +54,12 @@ pub(super) fn spawn(
         // SAFETY: as above.
         launch = unsafe { Launch::begin(None, prepare, exec) };
     }
-    let child = launch.and_then(|mut launch| {
-        supervisor.until_exec(&mut launch);
-        launch.end()
-    });
-    match child {
+    let mut launch = match launch {
+        Ok(launch) => launch,
+        Err(error) => return Spawned::NoRoom(error),
+    };
+    supervisor.until_exec(&mut launch);
+    match launch.end() {
         Ok(child) => Spawned::Child(child),
         Err(error) if is_out_of_room(&error) => Spawned::NoRoom(error),
         Err(error) => Spawned::Failed(complain(command, &error)),

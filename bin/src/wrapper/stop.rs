@@ -3,15 +3,15 @@
 use std::ffi::c_int;
 
 use nix::libc;
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::Pid;
 
 use super::guardian::Guardian;
+use super::wait;
 use super::witness::Witness;
 
 /// The signal that the command was stopped by, if it is stopped. Each stop is told of once.
 pub(super) fn of_command(command: Pid) -> Option<c_int> {
-    let found = waitid(WaitId::Pid(command), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG).ok()??;
-    found.stopping_signal()
+    wait::stopped(command)
 }
 
 /// Stops this process as the command was stopped, until it is continued.

@@ -1,11 +1,13 @@
-//! `wait4(2)`: who has ended, how, and what it used.
+//! `wait4(2)` and `waitid(2)`: who has ended, how, and what it used.
 
+use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::libc;
 use resource_tracker_sources::job::Usage;
-use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
+use rustix::process::Pid;
 
 use crate::ending::Ending;
 
@@ -18,47 +20,79 @@ pub(super) struct Ended {
     pub(super) usage: Usage,
 }
 
-/// Which child of this thread is the first one that has ended, adopted orphans among them, and was not reaped.
+/// Whether this process may wait for its children, which a sandbox can refuse.
+pub(super) fn is_allowed() -> nix::Result<()> {
+    // SAFETY: it returns a number.
+    let own = unsafe { libc::getpid() };
+    let looked = look(libc::P_PID, own, libc::WEXITED | libc::WNOWAIT | libc::WNOHANG).map(drop);
+    // SAFETY: a system call on numbers; nothing is written.
+    let found = unsafe { libc::wait4(own, std::ptr::null_mut(), libc::WNOHANG, std::ptr::null_mut()) };
+    let waited = Errno::result(found).map(drop);
+    // Nobody is a child of its own, and both are to say just that.
+    [looked, waited].into_iter().filter(|answer| *answer != Err(Errno::ECHILD)).collect()
+}
+
+/// Which child of this thread is the first one that has ended, adopted orphans among them, and was not reaped. One that
+/// asked to be traced is found when it is stopped as well.
 ///
 /// # Errors
 /// When there is no child, or before kernel 4.7, no telling.
 pub(super) fn first_ended() -> nix::Result<Option<i32>> {
-    let options = libc::WEXITED | libc::WNOWAIT | libc::WNOHANG | libc::__WNOTHREAD;
-    // SAFETY: zeros are a value of the type, into which the call writes, and which outlives it.
-    let (asked, found) = unsafe {
-        let mut found: libc::siginfo_t = std::mem::zeroed();
-        let asked = libc::waitid(libc::P_ALL, 0, &mut found, options);
-        // The call has filled in what a SIGCHLD tells, or left zeros.
-        (asked, found.si_pid())
-    };
-    nix::errno::Errno::result(asked)?;
-    Ok((found != 0).then_some(found))
+    let found = look(libc::P_ALL, 0, libc::WEXITED | libc::WNOWAIT | libc::WNOHANG | libc::__WNOTHREAD)?;
+    // SAFETY: the call has filled in what a SIGCHLD tells.
+    Ok(found.map(|info| unsafe { info.si_pid() }))
 }
 
-/// Reaps this child of this thread, if it has ended.
+/// The signal that this child was stopped by, if it is stopped. Each stop is told of once.
+pub(super) fn stopped(pid: Pid) -> Option<c_int> {
+    let pid = pid.as_raw_nonzero().get();
+    let info = look(libc::P_PID, pid, libc::WSTOPPED | libc::WNOHANG).ok()??;
+    // SAFETY: as above.
+    let signal = unsafe { info.si_status() };
+    if info.si_code == libc::CLD_TRAPPED {
+        let_go(pid, signal);
+        return None;
+    }
+    Some(signal)
+}
+
+/// What `waitid(2)` says; `None` when there is nothing yet to say.
+fn look(which: libc::idtype_t, pid: i32, options: c_int) -> nix::Result<Option<libc::siginfo_t>> {
+    // SAFETY: zeros are a value of the type, into which the call writes, and which outlives it.
+    let (asked, info) = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let asked = libc::waitid(which, pid as libc::id_t, &mut info, options);
+        (asked, info)
+    };
+    Errno::result(asked)?;
+    // The number is left 0 where there is none.
+    Ok((info.si_signo != 0).then_some(info))
+}
+
+/// Reaps this child of this thread, if it has ended. Lets one go on that asked to be traced.
 pub(super) fn one_if_ended(pid: i32) -> Option<Ended> {
     wait(pid, libc::WNOHANG | libc::__WNOTHREAD)
 }
 
 /// Whether it is a child of this process that nobody has waited for.
 pub(super) fn is_child(pid: i32) -> bool {
-    look(pid).is_ok()
+    look(libc::P_PID, pid, libc::WEXITED | libc::WNOWAIT | libc::WNOHANG).is_ok()
 }
 
-/// Whether it is such a child, and has ended.
+/// Whether it is such a child, and is to be reaped or let go.
 pub(super) fn has_ended(pid: i32) -> bool {
-    matches!(look(pid), Ok(Some(_)))
+    matches!(look(libc::P_PID, pid, libc::WEXITED | libc::WNOWAIT | libc::WNOHANG), Ok(Some(_)))
 }
 
-fn look(pid: i32) -> rustix::io::Result<Option<WaitIdStatus>> {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-    waitid(WaitId::Pid(Pid::from_raw(pid).ok_or(rustix::io::Errno::CHILD)?), options)
-}
-
-/// Waits until this child has ended, and leaves it to be reaped. `false` when it cannot be waited for.
+/// Waits until this child is to be reaped or let go. `false` when it cannot be waited for.
 pub(super) fn until_ended(pid: Pid) -> bool {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-    rustix::io::retry_on_intr(|| waitid(WaitId::Pid(pid), options)).is_ok()
+    let pid = pid.as_raw_nonzero().get();
+    loop {
+        match look(libc::P_PID, pid, libc::WEXITED | libc::WNOWAIT) {
+            Err(Errno::EINTR) => (),
+            looked => return looked.is_ok(),
+        }
+    }
 }
 
 /// Waits for this child, and reaps it.
@@ -72,6 +106,10 @@ fn wait(pid: i32, options: i32) -> Option<Ended> {
     loop {
         // SAFETY: both are valid to write one of their type to, and a `rusage` of zeros is one.
         let found = unsafe { libc::wait4(pid, &mut status, options, usage.as_mut_ptr()) };
+        if found > 0 && libc::WIFSTOPPED(status) {
+            let_go(found, libc::WSTOPSIG(status));
+            continue;
+        }
         if found > 0 {
             let ending = match libc::WIFEXITED(status) {
                 true => Ending::Exited(libc::WEXITSTATUS(status)),
@@ -81,10 +119,17 @@ fn wait(pid: i32, options: i32) -> Option<Ended> {
             let usage = unsafe { usage.assume_init() };
             return Some(Ended { pid: found, ending, usage: convert(&usage) });
         }
-        if found == 0 || nix::errno::Errno::last() != nix::errno::Errno::EINTR {
+        if found == 0 || Errno::last() != Errno::EINTR {
             return None;
         }
     }
+}
+
+/// Lets a child go on with the signal that it was stopped before, and traces it no more. With `PTRACE_TRACEME` it made its
+/// parent its tracer, who is told of each signal instead of it.
+pub(super) fn let_go(pid: i32, signal: i32) {
+    // SAFETY: a system call on numbers.
+    unsafe { libc::ptrace(libc::PTRACE_DETACH, pid, 0, signal) };
 }
 
 /// The kernel counts storage in units of 512 bytes and memory in KiB.

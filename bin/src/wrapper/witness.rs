@@ -10,6 +10,7 @@ use std::io::Write;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use nix::libc;
+use resource_tracker_sources::job::Stat;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
 
@@ -156,11 +157,8 @@ fn take_pending(signal: i32) -> bool {
 
 /// Whether a process is stopped; `None` when it is gone, or there is no telling.
 pub(super) fn is_stopped(pid: i32) -> Option<bool> {
-    let mut text = [0; 256];
-    let stat = read(pid, "stat", &mut text)?;
-    // The name before it may hold anything, what follows are numbers.
-    let end = stat.iter().rposition(|byte| *byte == b')')?;
-    Some(matches!(stat.get(end + 2)?, b'T' | b't'))
+    let mut text = [0; 1024];
+    Some(Stat::parse(read(pid, "stat", &mut text)?)?.is_stopped())
 }
 
 /// The signals that are pending for this process, where all are blocked.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use crate::procfile::{percent, read_into};
+use crate::procfile::{folder_of_process, percent, read_into};
 use crate::scan::number;
 
 use super::pace::Paced;
@@ -16,7 +16,7 @@ pub(super) struct Clients {
     /// Whether a driver is of interest.
     is_wanted: fn(&str) -> bool,
     /// Files of processes that are DRM devices. Looking for them costs more than reading them.
-    files: Paced<Vec<(i32, u32)>>,
+    files: Paced<Vec<(i32, PathBuf)>>,
     before: HashMap<(String, u64), (Engines, Instant)>,
     buffer: Vec<u8>,
 }
@@ -61,8 +61,7 @@ impl Clients {
         let files = files.get(1, || Some(tree.iter().flat_map(|pid| drm_files(procfs, *pid)).collect()));
         let mut seen = HashMap::new();
         let mut usage: Vec<Usage> = Vec::new();
-        for (pid, file) in files.unwrap_or_default() {
-            let path = procfs.join(format!("{pid}/fdinfo/{file}"));
+        for (pid, path) in files.unwrap_or_default() {
             let Ok(text) = read_into(&path, buffer) else { continue };
             let client = parse(&String::from_utf8_lossy(text));
             let key = (client.device.clone(), client.id);
@@ -106,13 +105,13 @@ impl Engines {
     }
 }
 
-fn drm_files(procfs: &std::path::Path, pid: i32) -> Vec<(i32, u32)> {
-    let entries = std::fs::read_dir(procfs.join(format!("{pid}/fd"))).into_iter().flatten().flatten();
+fn drm_files(procfs: &std::path::Path, pid: i32) -> Vec<(i32, PathBuf)> {
+    let folder = folder_of_process(procfs, pid);
+    let entries = std::fs::read_dir(folder.join("fd")).into_iter().flatten().flatten();
     let is_drm = |entry: &std::fs::DirEntry| {
         std::fs::read_link(entry.path()).is_ok_and(|target| target.to_string_lossy().contains("/dev/dri/"))
     };
-    let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
-    entries.filter(is_drm).filter_map(number).map(|file| (pid, file)).collect()
+    entries.filter(is_drm).map(|entry| (pid, folder.join("fdinfo").join(entry.file_name()))).collect()
 }
 
 fn parse(text: &str) -> Client {

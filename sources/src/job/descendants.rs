@@ -2,8 +2,6 @@
 
 use std::collections::HashSet;
 
-use rustix::fs::{Mode, OFlags, openat};
-
 use super::files::Files;
 use super::stat::Stat;
 use crate::scan::{number, words};
@@ -48,10 +46,7 @@ fn children(files: &mut Files, parent: Parent) -> Vec<i32> {
     if parent.threads <= 1 {
         return listed(files, pid, &first_thread(pid));
     }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = openat(files.procfs(), format!("{pid}/task"), flags, Mode::empty());
-    let Ok(threads) = directory.and_then(rustix::fs::Dir::new) else { return Vec::new() };
-    let threads = threads.flatten().filter_map(|entry| number(entry.file_name().to_bytes()));
+    let threads = files.threads(pid);
     threads.flat_map(|thread| listed(files, pid, &format!("task/{thread}/children"))).collect()
 }
 

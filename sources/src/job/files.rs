@@ -8,6 +8,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::process::{Resource, getrlimit};
 
 use crate::procfile::read_at;
+use crate::scan::number;
 
 /// Of the descriptors that the tracker may have, at most this share is used for processes: sinks need some as well.
 const SHARE: u64 = 2;
@@ -31,10 +32,6 @@ impl Files {
         Ok(Self { procfs: File::open(procfs)?, room, path: Vec::new(), text: Vec::new() })
     }
 
-    pub(super) fn procfs(&self) -> &File {
-        &self.procfs
-    }
-
     /// What `/proc/PID/NAME` says now, through `kept` where it is open, and `keep`ing it open if there is room.
     ///
     /// A file that was kept open belongs to its process for good: when that has ended, it cannot be read any more,
@@ -53,6 +50,14 @@ impl Files {
             }
         };
         Ok(&self.text[..length])
+    }
+
+    /// The ids of a process's threads; none when it is gone.
+    pub(super) fn threads(&self, pid: i32) -> impl Iterator<Item = u64> + use<> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = openat(&self.procfs, format!("{pid}/task"), flags, Mode::empty());
+        let entries = folder.and_then(rustix::fs::Dir::new).into_iter().flatten().flatten();
+        entries.filter_map(|entry| number(entry.file_name().to_bytes()))
     }
 
     /// Closes what was kept.

@@ -34,7 +34,8 @@ pub(crate) struct Member {
 
 impl Member {
     /// A process that was just found. Its files are kept open only when it is seen to run.
-    pub(super) fn new(stat: Stat, is_root: bool, files: &mut Files, has_clock: bool, now: Instant) -> Self {
+    pub(super) fn new(mut stat: Stat, is_root: bool, files: &mut Files, has_clock: bool, now: Instant) -> Self {
+        stat.rss = resident(&stat, files);
         let clock = has_clock.then(|| cpu_time(stat.pid)).flatten();
         let mut member =
             Self { stat, stat_before: stat, clock, is_root, has_news: true, read_at: Some(now), ..Self::default() };
@@ -67,7 +68,7 @@ impl Member {
             return false;
         }
         self.clock = clock;
-        self.stat = stat;
+        self.stat = Stat { rss: resident(&stat, files), ..stat };
         self.read_at = Some(now);
         if has_run {
             self.has_news = true;
@@ -86,6 +87,19 @@ impl Member {
         files.close(&mut self.stat_file);
         files.close(&mut self.io_file);
     }
+}
+
+/// What is resident of it, in pages, which is the same for each of its threads that live.
+fn resident(stat: &Stat, files: &mut Files) -> u64 {
+    if !stat.has_lost_leader() {
+        return stat.rss;
+    }
+    let threads = files.threads(stat.pid);
+    let mut pages = threads.filter_map(|tid| {
+        let text = files.read(stat.pid, &format!("task/{tid}/stat"), &mut None, false).ok()?;
+        Stat::parse(text).map(|thread| thread.rss)
+    });
+    pages.find(|pages| *pages > 0).unwrap_or(0)
 }
 
 /// `ENOENT` when it is opened, `ESRCH` when it is read.

@@ -17,11 +17,12 @@ mod tree;
 
 pub use ledger::{Ledger, Reaped, Usage};
 pub use observer::JobObserver;
+pub use stat::Stat;
 pub use tracked::{JobCgroup, Origin, TrackedJob};
 
 pub(crate) use member::Member;
 pub(crate) use observer::JobDetails;
 pub(crate) use pids::Pids;
-pub(crate) use stat::{Io, Stat};
+pub(crate) use stat::Io;
 pub(crate) use status::Switches;
 pub(crate) use tree::{Found, Gone, Heir};

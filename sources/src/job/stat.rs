@@ -4,10 +4,15 @@ use crate::scan::{number, value_of, words};
 
 /// The fields of `/proc/PID/stat` that are used. Times are in clock ticks, `rss` in pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Stat {
+pub struct Stat {
     pub(crate) pid: i32,
     pub(crate) state: u8,
-    pub(crate) parent: i32,
+    /// Process id of its parent.
+    pub parent: i32,
+    /// Its process group.
+    pub group: i32,
+    /// Its session.
+    pub session: i32,
     pub(crate) major_faults: u64,
     pub(crate) children_major_faults: u64,
     pub(crate) utime: u64,
@@ -15,14 +20,16 @@ pub(crate) struct Stat {
     pub(crate) children_utime: u64,
     pub(crate) children_stime: u64,
     pub(crate) threads: u64,
-    pub(crate) start_time: u64,
+    /// When it began, in clock ticks since the machine's start.
+    pub start_time: u64,
     pub(crate) rss: u64,
     pub(crate) exit_signal: i32,
 }
 
 impl Stat {
-    /// `4242 (a (b) c) S 1 4242 …`: the name may hold anything, so the fields begin after the last parenthesis.
-    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+    /// `4242 (a (b) c) S 1 4242 …`: the name may hold anything, so the fields begin after the last parenthesis. Asks for no
+    /// memory. `None` when the text is not whole.
+    pub fn parse(text: &[u8]) -> Option<Self> {
         let open = text.iter().position(|byte| *byte == b'(')?;
         let close = text.iter().rposition(|byte| *byte == b')').filter(|close| *close > open)?;
         let pid = number(words(&text[..open]).next()?)?;
@@ -38,6 +45,8 @@ impl Stat {
             pid: i32::try_from(pid).ok()?,
             state,
             parent: i32::try_from(parent).ok()?,
+            group: field(5)? as i32,
+            session: field(6)? as i32,
             major_faults: unsigned(field(12)?),
             children_major_faults: unsigned(field(13)?),
             utime: unsigned(field(14)?),
@@ -61,8 +70,19 @@ impl Stat {
     }
 
     /// Whether it has ended and only waits for its parent to take notice.
-    pub(crate) fn is_dead(&self) -> bool {
-        matches!(self.state, b'Z' | b'X' | b'x')
+    pub fn is_dead(&self) -> bool {
+        self.is_taken_over() || self.state == b'Z' && !self.has_lost_leader()
+    }
+
+    /// Whether its first thread has ended and others have not: they are counted with it. Its memory and its files are told
+    /// of by theirs.
+    pub(crate) fn has_lost_leader(&self) -> bool {
+        self.state == b'Z' && self.threads > 1
+    }
+
+    /// Whether a signal or a tracer has stopped it.
+    pub fn is_stopped(&self) -> bool {
+        matches!(self.state, b'T' | b't')
     }
 
     /// Whether it is a thread, and not the first one of a process: they have no exit signal.
@@ -111,6 +131,8 @@ mod tests {
                 pid: 4242,
                 state: b'S',
                 parent: 7,
+                group: 4242,
+                session: 4242,
                 major_faults: 3,
                 children_major_faults: 4,
                 utime: 50,
@@ -137,6 +159,15 @@ mod tests {
         assert_eq!((ours.threads as i64, Some(ours.exit_signal)), (theirs.num_threads, theirs.exit_signal));
         assert_eq!((ours.major_faults, ours.children_major_faults), (theirs.majflt, theirs.cmajflt));
         Ok(())
+    }
+
+    #[test]
+    fn a_process_lives_when_only_its_first_thread_has_ended() {
+        let stat = |state: u8, threads: u64| Stat { state, threads, ..Stat::default() };
+        let all = [stat(b'Z', 1), stat(b'Z', 2), stat(b'X', 2), stat(b'S', 1), stat(b'T', 1)];
+        assert_eq!(all.map(|stat| stat.is_dead()), [true, false, true, false, false]);
+        assert_eq!(all.map(|stat| stat.has_lost_leader()), [false, true, false, false, false]);
+        assert_eq!(all.map(|stat| stat.is_stopped()), [false, false, false, false, true]);
     }
 
     proptest! {

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags, openat};
-
 use super::files::Files;
 use crate::scan::{lines, number, words};
 
@@ -62,16 +60,17 @@ impl Status {
         is_whole.then_some(status)
     }
 
-    /// Reads it. A process of several threads has its switches in a file each: `status` alone counts the first one.
+    /// Reads it. A process of several threads has its switches in a file each: `status` alone counts the first one, and says
+    /// nothing of memory when that has ended.
     pub(super) fn read(files: &mut Files, pid: i32, threads: u64) -> Option<Self> {
         let mut status = Self::read_one(files, pid, "status")?;
         if threads > 1 {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let directory = openat(files.procfs(), format!("{pid}/task"), flags, Mode::empty()).ok()?;
-            let tasks = rustix::fs::Dir::new(directory).ok()?;
-            let names = tasks.flatten().filter_map(|entry| number(entry.file_name().to_bytes()));
-            let each = names.filter_map(|tid| Self::read_one(files, pid, &format!("task/{tid}/status")));
-            status.switches = each.fold(Switches::default(), |sum, task| sum.plus(task.switches));
+            let tasks = files.threads(pid);
+            let each = tasks.filter_map(|tid| Self::read_one(files, pid, &format!("task/{tid}/status")));
+            (status.switches, status.peak_rss) = each
+                .fold((Switches::default(), status.peak_rss), |(switches, peak_rss), task| {
+                    (switches.plus(task.switches), peak_rss.max(task.peak_rss))
+                });
         }
         Some(status)
     }

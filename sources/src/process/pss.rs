@@ -7,7 +7,7 @@ use resource_tracker_core::Host;
 use resource_tracker_core::background::Background;
 
 use crate::job::JobDetails;
-use crate::procfile::read_into;
+use crate::procfile::{folder_of_process, read_into};
 use crate::scan::value_of;
 
 #[derive(Debug, Clone, Copy)]
@@ -66,6 +66,6 @@ fn begin(procfs: PathBuf) -> Option<Background<Vec<i32>, Reading>> {
 }
 
 fn pss_of(procfs: &Path, pid: i32, buffer: &mut Vec<u8>) -> Option<u64> {
-    let path = procfs.join(pid.to_string()).join("smaps_rollup");
+    let path = folder_of_process(procfs, pid).join("smaps_rollup");
     value_of(read_into(&path, buffer).ok()?, "Pss")
 }

@@ -15,6 +15,9 @@ fn main() -> anyhow::Result<()> {
         "lines" => (0..number(1)?).for_each(|line| println!("line {line}")),
         "signals" => signals(Duration::from_millis(number(1)?))?,
         "hear" => hear()?,
+        "exit" => std::process::exit(number(1)? as i32),
+        "without-leader" => without_leader(number(1)? as usize, Duration::from_millis(number(2)?)),
+        "traced" => traced(number(1)? as i32, number(2)? as i32),
         "is-subreaper" => println!("{}", rustix::process::child_subreaper()?.is_some()),
         "pidfd" => println!("{}", std::env::var("LISTEN_PIDFDID")? == pidfd_inode()?.to_string()),
         "write" => write(&arguments[1], number(2)?)?,
@@ -60,6 +63,26 @@ fn touch(mib: usize, time: Duration) {
     memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
     std::thread::sleep(time);
     std::hint::black_box(memory);
+}
+
+/// As `touch`, in a second thread; the first one ends at once.
+fn without_leader(mib: usize, time: Duration) {
+    std::thread::spawn(move || {
+        touch(mib, time);
+        std::process::exit(0);
+    });
+    // SAFETY: it ends this thread, whose memory the other one does not use.
+    unsafe { nix::libc::syscall(nix::libc::SYS_exit, 0) };
+}
+
+/// Asks its parent to trace it, sends itself a signal, and ends with the code.
+fn traced(signal: i32, code: i32) {
+    // SAFETY: system calls on numbers.
+    unsafe {
+        nix::libc::ptrace(nix::libc::PTRACE_TRACEME);
+        nix::libc::kill(nix::libc::getpid(), signal);
+    }
+    std::process::exit(code);
 }
 
 /// Says `ready`, then the number of each signal that arrives in the given time.
