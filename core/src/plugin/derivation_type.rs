@@ -8,11 +8,11 @@ use anyhow::{Context, anyhow, bail, ensure};
 use super::derivation::{DerivesTexts, LocalDerivation};
 use super::isolated;
 use super::sections;
-use super::tick::OwnedTick;
 use super::types::{DerivationType, Hosting};
 use crate::background::Background;
 use crate::derivation::Derivation;
 use crate::job::Run;
+use crate::owned_tick::OwnedTick;
 use crate::sample::{Sample, Sections};
 use crate::source::Tick;
 

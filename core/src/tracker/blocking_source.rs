@@ -3,9 +3,10 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::source_runner::{Purpose, Reader, Reading};
+use super::reader::{Purpose, Reader, Reading};
+use crate::answer_watch::AnswerWatch;
 use crate::background::Background;
-use crate::observer::ObservedJob;
+use crate::owned_tick::OwnedTick;
 use crate::source::Tick;
 
 /// An answer is left out when it is older than this, or than three intervals.
@@ -13,27 +14,18 @@ const STALE: Duration = Duration::from_secs(2);
 
 /// Each answer is in one sample: in that of the tick that asked, or, when it comes too late for it, in the next.
 pub(super) struct BlockingSource {
+    component: String,
     thread: Background<Question, Answer>,
     this_tick: ThisTick,
     pace: Pace,
     last_answer: Option<Instant>,
-    silence: Silence,
+    watch: AnswerWatch,
 }
 
-/// A tick as the other thread gets it: with the processes of the job, but without what the sampler only lends.
 struct Question {
     purpose: Purpose,
-    number: u64,
-    at: Instant,
-    interval: Duration,
-    last: bool,
-    job: Option<Job>,
-}
-
-struct Job {
-    root: i32,
-    spawned: bool,
-    members: Vec<i32>,
+    asked: Instant,
+    tick: OwnedTick,
 }
 
 #[derive(Clone)]
@@ -68,13 +60,14 @@ impl BlockingSource {
     /// # Errors
     /// When the system gives no thread.
     pub(super) fn new(name: &str, mut reader: Reader, every: Duration) -> io::Result<Self> {
-        let silence = Silence::new(reader.component(), STALE.max(every * 3));
-        let thread = Background::spawn(name, move |question: Question| Answer {
-            purpose: question.purpose,
-            asked: question.at,
-            reading: reader.read(question.tick(Instant::now()), question.purpose),
+        let component = reader.component().to_owned();
+        let thread = Background::spawn(name, move |Question { purpose, asked, tick }: Question| Answer {
+            purpose,
+            asked,
+            reading: reader.read(tick.lend(), purpose),
         })?;
-        Ok(Self { thread, this_tick: ThisTick::Repeats, pace: Pace::InTime, last_answer: None, silence })
+        let watch = AnswerWatch::new(STALE.max(every.saturating_mul(3)));
+        Ok(Self { component, thread, this_tick: ThisTick::Repeats, pace: Pace::InTime, last_answer: None, watch })
     }
 
     /// Asks, unless it is not due, or still busy. Says whether it did.
@@ -84,7 +77,10 @@ impl BlockingSource {
             self.pace = answer.pace(*at, tick);
         }
         let is_busy = self.thread.is_busy();
-        self.silence.tick(tick, is_busy);
+        if self.watch.tick(tick, is_busy) {
+            let secs = self.watch.limit().as_secs();
+            log::warn!("{} has not answered for {secs} s; it is left out until it does", self.component);
+        }
         // What only primes can be left out; anything later would be missing in a sum.
         let late = before.as_ref().is_some_and(|(answer, _)| answer.purpose == Purpose::Sample || answer.is_absent());
         let asks = is_due && !is_busy && (self.pace == Pace::Late || !late);
@@ -94,7 +90,7 @@ impl BlockingSource {
             None => ThisTick::Repeats,
         };
         if asks {
-            self.thread.ask(Question::of(tick, purpose));
+            self.thread.ask(Question { purpose, asked: tick.at, tick: OwnedTick::of(tick) });
         }
         asks
     }
@@ -113,22 +109,8 @@ impl BlockingSource {
             self.last_answer = Some(at);
             return Some(answer.reading);
         }
-        let is_stale = |at| tick.at.saturating_duration_since(at) > self.silence.limit;
+        let is_stale = |at| tick.at.saturating_duration_since(at) > self.watch.limit();
         self.last_answer.is_some_and(is_stale).then_some(Reading::Failed)
-    }
-}
-
-impl Question {
-    fn of(tick: &Tick, purpose: Purpose) -> Self {
-        let Tick { number, at, interval, last, job, .. } = *tick;
-        let job = job.map(|job| Job { root: job.root, spawned: job.spawned, members: job.members.to_vec() });
-        Self { purpose, number, at, interval, last, job }
-    }
-
-    /// The tick when it is got to.
-    fn tick(&self, at: Instant) -> Tick<'_> {
-        let job = self.job.as_ref().map(|job| ObservedJob::new(job.root, job.spawned, &job.members));
-        Tick { last: self.last, job, ..Tick::new(self.number, at, Duration::ZERO, self.interval) }
     }
 }
 
@@ -141,35 +123,6 @@ impl Answer {
     fn pace(&self, at: Instant, tick: &Tick) -> Pace {
         let is_late = self.purpose == Purpose::Sample && at.saturating_duration_since(self.asked) > tick.grace();
         if is_late { Pace::Late } else { Pace::InTime }
-    }
-}
-
-/// Says so when a source does not answer for long.
-struct Silence {
-    component: String,
-    limit: Duration,
-    last_tick: Option<Instant>,
-    /// How long it has not answered, in time in which the tracker itself could run: who is stopped, or frozen with its
-    /// container, must not take others for stuck.
-    lasts: Duration,
-    is_said: bool,
-}
-
-impl Silence {
-    fn new(component: &str, limit: Duration) -> Self {
-        Self { component: component.to_owned(), limit, last_tick: None, lasts: Duration::ZERO, is_said: false }
-    }
-
-    fn tick(&mut self, tick: &Tick, is_busy: bool) {
-        let last = self.last_tick.replace(tick.at);
-        let passed = last.map_or(Duration::ZERO, |last| tick.at.saturating_duration_since(last));
-        self.lasts = if is_busy { self.lasts + passed.min(tick.interval) } else { Duration::ZERO };
-        let is_long = self.lasts > self.limit;
-        if is_long && !self.is_said {
-            let secs = self.limit.as_secs();
-            log::warn!("{} has not answered for {secs} s; it is left out until it does", self.component);
-        }
-        self.is_said = is_long;
     }
 }
 
@@ -274,27 +227,6 @@ mod tests {
         for number in 1..10 {
             assert_eq!(run.tick(true)?, Some((number, Some(1))));
         }
-        Ok(())
-    }
-
-    #[test]
-    fn time_in_which_the_tracker_did_not_run_does_not_count() -> anyhow::Result<()> {
-        let ((_may_answer, gate), (done, _answered)) = (mpsc::channel(), mpsc::channel());
-        let schedule = Schedule { cadence: Cadence::EveryTick, blocking: true };
-        let config = Box::new(ReadySource::new(MeterSource { may_answer: gate, done, last: 0 }, schedule));
-        let interval = Duration::from_millis(100);
-        let mut source = BlockingSource::new("meter", Reader::new("source meter", config, Host::default()), interval)?;
-        // In the past: no answer is waited for.
-        let mut at = Instant::now() - Duration::from_secs(3700);
-        let mut is_silent_after = |pause: Duration| {
-            at += pause;
-            source.ask(&Tick::new(0, at, pause, interval), true, Purpose::Sample);
-            source.silence.is_said
-        };
-        assert!(!is_silent_after(Duration::ZERO), "it is asked now");
-        assert!(!is_silent_after(Duration::from_secs(3600)), "an hour in a frozen container");
-        assert!((0..19).all(|_| !is_silent_after(interval)), "two seconds");
-        assert!(is_silent_after(interval), "and more");
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 //!
 //! 1. *observe*: who belongs to the job now, looked up once by one owner (`observe`);
 //! 2. *read*: the sources see an immutable [`Tick`](crate::source::Tick) with the observation in it; those that may block
-//!    work on threads of their own meanwhile (`source_runner`, `blocking_source`);
+//!    work on threads of their own meanwhile (`source_runner`, `reader`, `blocking_source`);
 //! 3. *derive*: what follows from the sample as the sources left it (`derive`);
 //! 4. the sample is handed to the sinks, each with a thread and a queue (`sink_runner`).
 //!
@@ -11,6 +11,8 @@
 mod blocking_source;
 mod derive;
 mod observe;
+mod order;
+mod reader;
 mod ready_source;
 mod running;
 mod sampler;
@@ -18,7 +20,7 @@ mod sink_runner;
 mod source_runner;
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 
 use crate::derivation::Derivation;
 use crate::job::Run;
@@ -132,6 +134,10 @@ impl Tracker {
         let run = Arc::new(self.run);
         let sinks = Arc::new(Mutex::new(SinkRunners::new(self.sinks, &run, self.when_closed)));
         let observer = ObserverRunner::new(self.observer);
-        Sampler::new(run, observer, self.derivations, Arc::clone(&sinks)).start(self.sources, self.host)
+        let (orders, inbox) = mpsc::channel();
+        let steps = Arc::default();
+        let sampler = Sampler::new(run, observer, self.derivations, Arc::clone(&sinks), Arc::clone(&steps));
+        sampler.start(self.sources, self.host, inbox)?;
+        Ok(Running::new(orders, sinks, steps))
     }
 }

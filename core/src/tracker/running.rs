@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::sampler::Order;
+use super::order::Order;
 use super::sink_runner::{SinkRunner, SinkRunners};
 use crate::job::Outcome;
 use crate::patience;

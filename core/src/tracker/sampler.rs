@@ -9,9 +9,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::derive::Derivations;
 use super::observe::ObserverRunner;
-use super::running::Running;
+use super::order::Order;
+use super::reader::Purpose;
 use super::sink_runner::{SinkRunners, lock};
-use super::source_runner::{Purpose, SourceRunner};
+use super::source_runner::SourceRunner;
 use crate::clock::Clock;
 use crate::job::Run;
 use crate::observer::Moment;
@@ -34,18 +35,13 @@ pub(super) struct Sampler {
     steps: Arc<AtomicUsize>,
 }
 
-/// What the sampler is told to do.
-pub(super) enum Order {
-    LastSample(mpsc::Sender<()>),
-    Stop,
-}
-
 impl Sampler {
     pub(super) fn new(
         run: Arc<Run>,
         observer: ObserverRunner,
         derivations: Derivations,
         sinks: Arc<Mutex<SinkRunners>>,
+        steps: Arc<AtomicUsize>,
     ) -> Self {
         Self {
             sources: Vec::new(),
@@ -57,17 +53,20 @@ impl Sampler {
             observer,
             previous: Instant::now(),
             number: 0,
-            steps: Arc::default(),
+            steps,
         }
     }
 
-    /// Begins on a thread of its own.
+    /// Begins on a thread of its own, which does as `orders` say.
     ///
     /// # Errors
     /// When the system gives none.
-    pub(super) fn start(mut self, sources: Vec<(String, Box<dyn SourceConfig>)>, host: Host) -> io::Result<Running> {
-        let (orders, inbox) = mpsc::channel();
-        let (sinks, steps) = (Arc::clone(&self.sinks), Arc::clone(&self.steps));
+    pub(super) fn start(
+        mut self,
+        sources: Vec<(String, Box<dyn SourceConfig>)>,
+        host: Host,
+        orders: mpsc::Receiver<Order>,
+    ) -> io::Result<()> {
         thread::Builder::new().name("sampler".into()).spawn(move || {
             let start = Instant::now();
             for (name, config) in sources {
@@ -76,15 +75,15 @@ impl Sampler {
             }
             self.baseline(start);
             lock(&self.sinks).open();
-            self.work(start, &inbox);
+            self.work(start, &orders);
         })?;
-        Ok(Running::new(orders, sinks, steps))
+        Ok(())
     }
 
-    fn work(&mut self, start: Instant, inbox: &mpsc::Receiver<Order>) {
+    fn work(&mut self, start: Instant, orders: &mpsc::Receiver<Order>) {
         let mut clock = Clock::new(start, self.run.interval);
         loop {
-            match inbox.recv_timeout(clock.until_next(Instant::now())) {
+            match orders.recv_timeout(clock.until_next(Instant::now())) {
                 Err(RecvTimeoutError::Timeout) => {
                     let now = Instant::now();
                     let due = clock.advance(now);

@@ -4,84 +4,65 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::blocking_source::BlockingSource;
-use crate::guard::Guard;
-use crate::pool::Pool;
+use super::reader::{Purpose, Reader, Reading};
 use crate::sample::{Sections, SourceState};
-use crate::source::{Cadence, Host, Schedule, Source, SourceConfig, Tick};
+use crate::source::{Cadence, Host, Schedule, SourceConfig, Tick};
 
 /// A source of a run.
-pub(crate) struct SourceRunner {
+pub(super) struct SourceRunner {
     name: Arc<str>,
     state: SourceState,
     cadence: Cadence,
-    thread: Thread,
+    access: Access,
     /// When the tick of its last reading was due, which is exact where the tick itself came a little early or late.
     last_due: Option<Instant>,
     last: LastReading,
 }
 
-/// Where the source is read.
-enum Thread {
-    /// On the sampler's thread.
-    Sampler(Box<Reader>),
-    /// On one of its own.
-    Own(BlockingSource),
+/// How the source is read.
+enum Access {
+    /// At once, on the sampler's thread.
+    Direct(Box<Reader>),
+    /// By a thread of its own, which is asked.
+    Asked(BlockingSource),
     /// Not at all: it is absent, or was read for good.
     Ended,
 }
 
-/// What a source is read for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// For the deltas of the first sample.
-    Prime,
-    /// For a sample.
-    Sample,
-}
-
-#[derive(Clone)]
-pub(super) enum Reading {
-    /// The hardware is not here.
-    Absent,
-    /// The source failed, or is paused because it did.
-    Failed,
-    Read(Arc<Sections>),
-}
-
 impl SourceRunner {
-    pub(crate) fn new(name: &str, config: Box<dyn SourceConfig>, host: &Host, interval: Duration) -> Self {
+    pub(super) fn new(name: &str, config: Box<dyn SourceConfig>, host: &Host, interval: Duration) -> Self {
         let Schedule { cadence, blocking } = config.schedule();
         let component = format!("source {name}");
         let is_absent = blocking && config.is_plainly_absent(host);
         let reader = Reader::new(&component, config, host.clone());
-        let (mut state, mut thread) = (SourceState::Awaited, Thread::Ended);
+        let (mut state, mut access) = (SourceState::Awaited, Access::Ended);
         if is_absent {
             state = SourceState::Absent;
         } else if blocking {
             let every = if let Cadence::Every(every) = cadence { every.max(interval) } else { interval };
             match BlockingSource::new(name, reader, every) {
-                Ok(source) => thread = Thread::Own(source),
+                Ok(source) => access = Access::Asked(source),
                 Err(error) => {
                     log::warn!("{component}: no thread for it ({error}), so it is off");
                     state = SourceState::Absent;
                 }
             }
         } else {
-            thread = Thread::Sampler(Box::new(reader));
+            access = Access::Direct(Box::new(reader));
         }
-        Self { name: name.into(), state, cadence, thread, last_due: None, last: LastReading::default() }
+        Self { name: name.into(), state, cadence, access, last_due: None, last: LastReading::default() }
     }
 
     /// Its name, and what came of reading it so far.
-    pub(crate) fn state(&self) -> (Arc<str>, SourceState) {
+    pub(super) fn state(&self) -> (Arc<str>, SourceState) {
         (Arc::clone(&self.name), self.state)
     }
 
     /// Asks a source that blocks, so that it works while the others are read. The tick was `due` then.
-    pub(crate) fn ask(&mut self, tick: &Tick, due: Instant, purpose: Purpose) {
+    pub(super) fn ask(&mut self, tick: &Tick, due: Instant, purpose: Purpose) {
         let is_due = self.is_due(tick, due);
         let purpose = if self.cadence == Cadence::Once { Purpose::Sample } else { purpose };
-        if let Thread::Own(source) = &mut self.thread
+        if let Access::Asked(source) = &mut self.access
             && source.ask(tick, is_due, purpose)
         {
             self.last_due = Some(due);
@@ -89,8 +70,8 @@ impl SourceRunner {
     }
 
     /// Primes a source that is read here. One that blocks was asked, and one that is read once has no counters.
-    pub(crate) fn prime(&mut self, tick: &Tick, due: Instant) {
-        if let Thread::Sampler(reader) = &mut self.thread
+    pub(super) fn prime(&mut self, tick: &Tick, due: Instant) {
+        if let Access::Direct(reader) = &mut self.access
             && self.cadence != Cadence::Once
         {
             self.last_due = Some(due);
@@ -100,13 +81,13 @@ impl SourceRunner {
     }
 
     /// What belongs into the sample of this tick. Waits for a source that blocks only as long as nobody is kept.
-    pub(crate) fn read(&mut self, tick: &Tick, due: Instant) -> Option<Arc<Sections>> {
+    pub(super) fn read(&mut self, tick: &Tick, due: Instant) -> Option<Arc<Sections>> {
         let is_due = self.is_due(tick, due);
-        let reading = match &mut self.thread {
-            Thread::Ended => return None,
-            Thread::Own(source) => source.read(tick),
-            Thread::Sampler(_) if !is_due => None,
-            Thread::Sampler(reader) => {
+        let reading = match &mut self.access {
+            Access::Ended => return None,
+            Access::Asked(source) => source.read(tick),
+            Access::Direct(_) if !is_due => None,
+            Access::Direct(reader) => {
                 self.last_due = Some(due);
                 Some(reader.read(*tick, Purpose::Sample))
             }
@@ -128,7 +109,7 @@ impl SourceRunner {
         self.last.set(sections.clone());
         match (state, self.cadence) {
             // Its thread, if it has one, ends as well.
-            (SourceState::Absent, _) | (SourceState::Read, Cadence::Once) => self.thread = Thread::Ended,
+            (SourceState::Absent, _) | (SourceState::Read, Cadence::Once) => self.access = Access::Ended,
             // It is tried again.
             (SourceState::Failed, Cadence::Once) => self.last_due = None,
             _ => (),
@@ -171,58 +152,6 @@ impl LastReading {
     }
 }
 
-/// Builds the source when it is first read, and reads it.
-pub(super) struct Reader {
-    guard: Guard,
-    config: Box<dyn SourceConfig>,
-    host: Host,
-    source: Option<Box<dyn Source>>,
-    /// It was looked for and is not here. A tick can ask once more before it has heard so.
-    absent: bool,
-    pool: Pool<Sections>,
-    /// When it last succeeded. Whoever fails leaves its counters as they were.
-    last_read: Option<Instant>,
-}
-
-impl Reader {
-    pub(super) fn new(component: &str, config: Box<dyn SourceConfig>, host: Host) -> Self {
-        let guard = Guard::new(component.to_owned());
-        Self { guard, config, host, source: None, absent: false, pool: Pool::new(), last_read: None }
-    }
-
-    pub(super) fn component(&self) -> &str {
-        self.guard.component()
-    }
-
-    pub(super) fn read(&mut self, mut tick: Tick<'_>, purpose: Purpose) -> Reading {
-        tick.elapsed = self.last_read.map_or(Duration::ZERO, |last| tick.at.saturating_duration_since(last));
-        let Self { guard, config, host, source, absent, pool, last_read } = self;
-        if *absent {
-            return Reading::Absent;
-        }
-        let reading = guard.call(tick.at, || {
-            if source.is_none() {
-                *source = config.build(host)?;
-            }
-            let Some(source) = source else {
-                *absent = true;
-                return Ok(Reading::Absent);
-            };
-            let (sections, result) = pool.fill(|sections: &mut Sections| {
-                sections.clear();
-                match purpose {
-                    Purpose::Prime => source.prime(&tick, sections),
-                    Purpose::Sample => source.collect(&tick, sections),
-                }
-            });
-            result?;
-            *last_read = Some(tick.at);
-            Ok(Reading::Read(sections))
-        });
-        reading.unwrap_or(Reading::Failed)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use schemars::JsonSchema;
@@ -232,6 +161,7 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::sample::Section;
+    use crate::source::Source;
 
     const MS: Duration = Duration::from_millis(1);
 
