@@ -123,6 +123,8 @@ fn fill(metrics: &mut NetworkMetrics, name: &str, before: &Counters, now: &Count
     metrics.tx_bytes_per_sec = rate(now.tx.bytes, before.tx.bytes, secs);
     metrics.rx_packets_per_sec = rate(now.rx.packets, before.rx.packets, secs);
     metrics.tx_packets_per_sec = rate(now.tx.packets, before.tx.packets, secs);
+    metrics.rx_bytes = now.rx.bytes.saturating_sub(before.rx.bytes);
+    metrics.tx_bytes = now.tx.bytes.saturating_sub(before.tx.bytes);
     metrics.rx_bytes_total = now.rx.bytes;
     metrics.tx_bytes_total = now.tx.bytes;
     metrics.rx_errors_total = now.rx.errors;

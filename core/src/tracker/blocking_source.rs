@@ -64,7 +64,7 @@ impl BlockingSource {
         let thread = Background::spawn(name, move |Question { purpose, asked, tick }: Question| Answer {
             purpose,
             asked,
-            reading: reader.read(tick.lend(), purpose),
+            reading: reader.read(&tick.lend(), purpose),
         })?;
         let watch = AnswerWatch::new(STALE.max(every.saturating_mul(3)));
         Ok(Self { component, thread, this_tick: ThisTick::Repeats, pace: Pace::InTime, last_answer: None, watch })

@@ -36,7 +36,7 @@ pub(super) struct Reader {
     /// It was looked for and is not here. A tick can ask once more before it has heard so.
     absent: bool,
     pool: Pool<Sections>,
-    /// When it last succeeded. Whoever fails leaves its counters as they were.
+    /// When the last reading that succeeded began. Whoever fails leaves its counters as they were.
     last_read: Option<Instant>,
 }
 
@@ -50,8 +50,9 @@ impl Reader {
         self.guard.component()
     }
 
-    pub(super) fn read(&mut self, mut tick: Tick<'_>, purpose: Purpose) -> Reading {
-        tick.elapsed = self.last_read.map_or(Duration::ZERO, |last| tick.at.saturating_duration_since(last));
+    /// Reads it now. Its pauses are counted from tick to tick, but its rates from reading to reading: what comes before it at
+    /// a tick takes its time, now more and now less.
+    pub(super) fn read(&mut self, tick: &Tick, purpose: Purpose) -> Reading {
         let Self { guard, config, host, source, absent, pool, last_read } = self;
         if *absent {
             return Reading::Absent;
@@ -64,6 +65,9 @@ impl Reader {
                 *absent = true;
                 return Ok(Reading::Absent);
             };
+            let at = Instant::now();
+            let elapsed = last_read.map_or(Duration::ZERO, |last| at.saturating_duration_since(last));
+            let tick = Tick { at, elapsed, ..*tick };
             let (sections, result) = pool.fill(|sections: &mut Sections| {
                 sections.clear();
                 match purpose {
@@ -72,7 +76,7 @@ impl Reader {
                 }
             });
             result?;
-            *last_read = Some(tick.at);
+            *last_read = Some(at);
             Ok(Reading::Read(sections))
         });
         reading.unwrap_or(Reading::Failed)

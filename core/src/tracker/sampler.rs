@@ -105,15 +105,17 @@ impl Sampler {
         Moment { number: self.number, at, elapsed: Duration::ZERO, interval: self.run.interval, last }
     }
 
-    fn baseline(&mut self, at: Instant) {
+    /// Takes the baseline, which was `due` then.
+    fn baseline(&mut self, due: Instant) {
+        let at = Instant::now();
         let moment = self.moment(at, false);
         self.previous = at;
         let Self { observer, sources, steps, .. } = self;
         let tick = observer.observe(moment);
         steps.fetch_add(1, Ordering::Relaxed);
-        sources.iter_mut().for_each(|source| source.ask(&tick, at, Purpose::Prime));
+        sources.iter_mut().for_each(|source| source.ask(&tick, due, Purpose::Prime));
         for source in sources {
-            source.prime(&tick, at);
+            source.prime(&tick, due);
             steps.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -161,4 +163,59 @@ fn default_sections() -> Vec<(&'static str, Arc<Sections>)> {
             (name, Arc::new(sections))
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::PoisonError;
+
+    use super::super::Tracker;
+    use super::*;
+    use crate::job::Outcome;
+    use crate::source::{Schedule, Source, Tick};
+
+    /// Takes its time at every other tick, and says when it was done.
+    struct Slow(Arc<Mutex<Instant>>);
+
+    impl Source for Slow {
+        fn collect(&mut self, tick: &Tick, _: &mut Sections) -> anyhow::Result<()> {
+            thread::sleep(Duration::from_millis(tick.number % 2 * 3));
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            Ok(())
+        }
+    }
+
+    /// What another source is told: when the one before it was done, when its own reading begins, and the time since the last.
+    struct Delayed {
+        done: Arc<Mutex<Instant>>,
+        readings: mpsc::Sender<(Instant, Instant, Duration)>,
+    }
+
+    impl Source for Delayed {
+        fn collect(&mut self, tick: &Tick, _: &mut Sections) -> anyhow::Result<()> {
+            let done = *self.done.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(self.readings.send((done, tick.at, tick.elapsed))?)
+        }
+    }
+
+    #[test]
+    fn a_source_that_is_delayed_by_another_knows_the_time_between_its_own_readings() -> anyhow::Result<()> {
+        let done = Arc::new(Mutex::new(Instant::now()));
+        let (readings, read) = mpsc::channel();
+        let run = Run { interval: Duration::from_millis(10), ..Run::default() };
+        let tracker = Tracker::new(run).own_source("slow", Slow(Arc::clone(&done)), Schedule::default());
+        let running = tracker.own_source("delayed", Delayed { done, readings }, Schedule::default()).start()?;
+        let readings: Vec<_> = read.iter().take(6).collect();
+        drop(read);
+        running.finish(Outcome::default());
+        assert_eq!(readings[0].2, Duration::ZERO, "the baseline");
+        for (done, at, _) in &readings {
+            assert!(at >= done, "its reading begins after that of the other");
+        }
+        for pair in readings.windows(2) {
+            let (_, at, elapsed) = pair[1];
+            assert_eq!(elapsed, at - pair[0].1);
+        }
+        Ok(())
+    }
 }

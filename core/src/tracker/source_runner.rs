@@ -75,7 +75,7 @@ impl SourceRunner {
             && self.cadence != Cadence::Once
         {
             self.last_due = Some(due);
-            let reading = reader.read(*tick, Purpose::Prime);
+            let reading = reader.read(tick, Purpose::Prime);
             self.keep(reading);
         }
     }
@@ -89,7 +89,7 @@ impl SourceRunner {
             Access::Direct(_) if !is_due => None,
             Access::Direct(reader) => {
                 self.last_due = Some(due);
-                Some(reader.read(*tick, Purpose::Sample))
+                Some(reader.read(tick, Purpose::Sample))
             }
         };
         match reading {
@@ -169,6 +169,8 @@ mod tests {
     struct Read {
         number: u64,
         elapsed: Duration,
+        #[serde(skip)]
+        at: Option<Instant>,
     }
 
     impl Section for Read {
@@ -181,7 +183,7 @@ mod tests {
     impl Source for Fails {
         fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
             anyhow::ensure!(!self.0.contains(&tick.number), "not now");
-            *out.section() = Read { number: tick.number, elapsed: tick.elapsed };
+            *out.section() = Read { number: tick.number, elapsed: tick.elapsed, at: Some(tick.at) };
             Ok(())
         }
     }
@@ -233,12 +235,12 @@ mod tests {
 
     impl Source for Says {
         fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-            *out.section() = Read { number: tick.number, elapsed: tick.elapsed };
+            *out.section() = Read { number: tick.number, elapsed: tick.elapsed, at: Some(tick.at) };
             Ok(())
         }
 
         fn prime(&mut self, _: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-            *out.section() = Read { number: 1000, elapsed: Duration::ZERO };
+            *out.section() = Read { number: 1000, ..Read::default() };
             Ok(())
         }
     }
@@ -273,17 +275,21 @@ mod tests {
         let interval = 1000 * MS;
         let mut runner = runner(&[2], Cadence::EveryTick, interval);
         let start = Instant::now();
-        let mut elapsed = |number: u64, at: Duration| {
+        let mut read = |number: u64, at: Duration| {
             let at = start + at;
             let sections = runner.read(&tick(number, at, interval), at)?;
-            sections.get::<Read>().map(|read| read.elapsed)
+            sections.get::<Read>().and_then(|read| Some((read.at?, read.elapsed)))
         };
-        assert_eq!(elapsed(0, Duration::ZERO), Some(Duration::ZERO));
-        assert_eq!(elapsed(1, interval), Some(interval));
-        assert_eq!(elapsed(2, interval * 2), None, "it fails");
-        assert_eq!(elapsed(3, interval * 2 + 500 * MS), None, "it is paused");
-        assert_eq!(elapsed(4, interval * 4), Some(interval * 3));
-        assert_eq!(elapsed(5, interval * 5), Some(interval));
+        let (first, elapsed) = read(0, Duration::ZERO).unwrap();
+        assert_eq!(elapsed, Duration::ZERO);
+        let (second, elapsed) = read(1, interval).unwrap();
+        assert_eq!(elapsed, second - first);
+        assert!(read(2, interval * 2).is_none(), "it fails");
+        assert!(read(3, interval * 2 + 500 * MS).is_none(), "it is paused");
+        let (third, elapsed) = read(4, interval * 4).unwrap();
+        assert_eq!(elapsed, third - second);
+        let (fourth, elapsed) = read(5, interval * 5).unwrap();
+        assert_eq!(elapsed, fourth - third);
     }
 
     #[test]
