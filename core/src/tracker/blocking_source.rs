@@ -9,8 +9,8 @@ use crate::background::Background;
 use crate::owned_tick::OwnedTick;
 use crate::source::Tick;
 
-/// An answer is left out when it is older than this, or than three intervals.
-const STALE: Duration = Duration::from_secs(2);
+/// A source that has not answered for longer than this, or than three intervals, is left out until it does.
+const OVERDUE: Duration = Duration::from_secs(2);
 
 /// Each answer is in one sample: in that of the tick that asked, or, when it comes too late for it, in the next.
 pub(super) struct BlockingSource {
@@ -18,7 +18,9 @@ pub(super) struct BlockingSource {
     thread: Background<Question, Answer>,
     this_tick: ThisTick,
     pace: Pace,
-    last_answer: Option<Instant>,
+    /// What the newest question is for, until its answer is taken.
+    open: Option<Purpose>,
+    has_answered: bool,
     watch: AnswerWatch,
 }
 
@@ -66,13 +68,14 @@ impl BlockingSource {
             asked,
             reading: reader.read(&tick.lend(), purpose),
         })?;
-        let watch = AnswerWatch::new(STALE.max(every.saturating_mul(3)));
-        Ok(Self { component, thread, this_tick: ThisTick::Repeats, pace: Pace::InTime, last_answer: None, watch })
+        let watch = AnswerWatch::new(OVERDUE.max(every.saturating_mul(3)));
+        let (this_tick, pace) = (ThisTick::Repeats, Pace::InTime);
+        Ok(Self { component, thread, this_tick, pace, open: None, has_answered: false, watch })
     }
 
     /// Asks, unless it is not due, or still busy. Says whether it did.
     pub(super) fn ask(&mut self, tick: &Tick, is_due: bool, purpose: Purpose) -> bool {
-        let before = self.thread.take_answer(tick.at);
+        let before = self.take_answer(tick.at);
         if let Some((answer, at)) = &before {
             self.pace = answer.pace(*at, tick);
         }
@@ -87,18 +90,39 @@ impl BlockingSource {
         self.this_tick = match before {
             else_take if asks && !late => ThisTick::Waits { else_take },
             Some(answer) => ThisTick::Takes(answer),
+            // What is read once was asked for the first sample when the run began.
+            None if tick.number == 1 && self.open == Some(Purpose::Sample) => ThisTick::Waits { else_take: None },
             None => ThisTick::Repeats,
         };
         if asks {
+            self.open = Some(purpose);
             self.thread.ask(Question { purpose, asked: tick.at, tick: OwnedTick::of(tick) });
         }
         asks
     }
 
+    /// Before the last tick of a run: waits until `deadline` for an answer that was too late for its own sample. Says whether it
+    /// has come and is to be read.
+    pub(super) fn settle(&mut self, deadline: Instant) -> bool {
+        if self.open != Some(Purpose::Sample) || self.watch.is_overdue() {
+            return false;
+        }
+        let late = self.take_answer(deadline);
+        let has_come = late.is_some();
+        self.this_tick = late.map_or(ThisTick::Repeats, ThisTick::Takes);
+        has_come
+    }
+
+    fn take_answer(&mut self, deadline: Instant) -> Option<(Answer, Instant)> {
+        let answer = self.thread.take_answer(deadline)?;
+        self.open = None;
+        Some(answer)
+    }
+
     /// The answer that belongs into the sample of this tick; `None` when the last one is to be repeated.
     pub(super) fn read(&mut self, tick: &Tick) -> Option<Reading> {
         let answer = match std::mem::replace(&mut self.this_tick, ThisTick::Repeats) {
-            ThisTick::Waits { else_take } => self.thread.take_answer(tick.at + tick.grace()).or(else_take),
+            ThisTick::Waits { else_take } => self.take_answer(tick.at + tick.grace()).or(else_take),
             ThisTick::Takes(answer) => Some(answer),
             ThisTick::Repeats => None,
         };
@@ -106,11 +130,10 @@ impl BlockingSource {
             if answer.pace(at, tick) == Pace::InTime {
                 self.pace = Pace::InTime;
             }
-            self.last_answer = Some(at);
+            self.has_answered = true;
             return Some(answer.reading);
         }
-        let is_stale = |at| tick.at.saturating_duration_since(at) > self.watch.limit();
-        self.last_answer.is_some_and(is_stale).then_some(Reading::Failed)
+        (self.has_answered && self.watch.is_overdue()).then_some(Reading::Failed)
     }
 }
 
@@ -135,7 +158,7 @@ mod tests {
 
     use super::super::ready_source::ReadySource;
     use super::super::source_runner::SourceRunner;
-    use crate::sample::{Section, Sections};
+    use crate::sample::{Section, Sections, SourceState};
     use crate::source::{Cadence, GRACE, Host, Schedule, Source};
 
     use super::*;
@@ -208,6 +231,19 @@ mod tests {
             Ok(meter.and_then(|sections| sections.get::<Meter>().map(|meter| (meter.tick, meter.energy))))
         }
 
+        /// What the end of the run waits for.
+        fn settle(&mut self) -> bool {
+            self.source.settle(Instant::now() + Duration::from_secs(20))
+        }
+
+        /// A tick at which nobody is asked.
+        fn read(&mut self) -> Option<(u64, Option<u64>)> {
+            let tick = Tick::new(self.number, Instant::now(), Duration::ZERO, Duration::from_secs(1));
+            self.number += 1;
+            let sections = self.source.read(&tick, tick.at)?;
+            sections.get::<Meter>().map(|meter| (meter.tick, meter.energy))
+        }
+
         /// The question that is open is answered, after so long.
         fn answer(&self, after: Duration) -> anyhow::Result<()> {
             std::thread::sleep(after);
@@ -227,6 +263,57 @@ mod tests {
         for number in 1..10 {
             assert_eq!(run.tick(true)?, Some((number, Some(1))));
         }
+        Ok(())
+    }
+
+    #[test]
+    fn what_was_counted_until_the_end_is_in_the_last_samples() -> anyhow::Result<()> {
+        let mut run = Run::new();
+        run.prime();
+        run.answer(Duration::ZERO)?;
+        assert!(!run.settle(), "nothing is open");
+        assert_eq!(run.tick(true)?, Some((1, Some(1))));
+        // An answer has come too late for its sample.
+        assert_eq!(run.tick(false)?, Some((1, None)));
+        run.answer(Duration::ZERO)?;
+        assert!(run.settle());
+        assert_eq!(run.read(), Some((2, Some(1))), "it has a sample of its own");
+        assert_eq!(run.tick(true)?, Some((4, Some(2))), "and leaves room in the last one");
+        // An answer is under way.
+        assert_eq!(run.tick(false)?, Some((4, None)));
+        run.may_answer.send(())?;
+        assert!(run.settle());
+        assert_eq!(run.read(), Some((5, Some(1))));
+        assert_eq!(run.tick(true)?, Some((7, Some(2))));
+        Ok(())
+    }
+
+    #[test]
+    fn a_tracker_that_was_stopped_takes_no_source_for_failed() -> anyhow::Result<()> {
+        let ((may_answer, gate), (done, answered)) = (mpsc::channel(), mpsc::channel());
+        let schedule = Schedule { cadence: Cadence::EveryTick, blocking: true };
+        let config = Box::new(ReadySource::new(MeterSource { may_answer: gate, done, last: 0 }, schedule));
+        let mut source = SourceRunner::new("meter", config, &Host::default(), Duration::from_millis(100));
+        // In the past: no answer is waited for.
+        let (mut at, mut number) = (Instant::now() - Duration::from_secs(7200), 0);
+        let mut state_after = |pause: Duration| {
+            at += pause;
+            number += 1;
+            let tick = Tick::new(number, at, Duration::ZERO, Duration::from_millis(100));
+            source.ask(&tick, at, Purpose::Sample);
+            source.read(&tick, at);
+            source.state().1
+        };
+        state_after(Duration::ZERO);
+        may_answer.send(())?;
+        answered.recv()?;
+        while state_after(Duration::ZERO) != SourceState::Read {
+            std::thread::yield_now();
+        }
+        state_after(Duration::ZERO);
+        assert_eq!(state_after(Duration::from_secs(3600)), SourceState::Read, "an hour in a frozen container");
+        assert_eq!(state_after(Duration::from_millis(100)), SourceState::Read, "the question is open");
+        assert!((0..30).any(|_| state_after(Duration::from_millis(100)) == SourceState::Failed), "three seconds");
         Ok(())
     }
 

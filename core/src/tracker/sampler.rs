@@ -19,7 +19,7 @@ use crate::observer::Moment;
 use crate::pool::Pool;
 use crate::registry::linked_sections;
 use crate::sample::{Sample, Sections};
-use crate::source::{Host, SourceConfig};
+use crate::source::{GRACE, Host, SourceConfig};
 
 pub(super) struct Sampler {
     sources: Vec<SourceRunner>,
@@ -33,6 +33,15 @@ pub(super) struct Sampler {
     number: u64,
     /// Counts what the sampler has got done, so that one that hangs can be told from one on a busy machine.
     steps: Arc<AtomicUsize>,
+}
+
+/// Which sample it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Regular,
+    /// Just before the last: it has answers that came late, and asks nobody.
+    Settling,
+    Last,
 }
 
 impl Sampler {
@@ -87,11 +96,12 @@ impl Sampler {
                 Err(RecvTimeoutError::Timeout) => {
                     let now = Instant::now();
                     let due = clock.advance(now);
-                    self.sample(now, due, false);
+                    self.sample(now, due, Kind::Regular);
                 }
                 Ok(Order::LastSample(done)) => {
+                    self.settle();
                     let now = Instant::now();
-                    self.sample(now, now, true);
+                    self.sample(now, now, Kind::Last);
                     // Nobody waits any more when the limit has passed.
                     let _ = done.send(());
                     return;
@@ -120,11 +130,22 @@ impl Sampler {
         }
     }
 
+    /// Gives answers that were too late for their samples one of their own, so that the last one has room for what was
+    /// counted since.
+    fn settle(&mut self) {
+        let deadline = Instant::now() + GRACE;
+        let late = self.sources.iter_mut().filter_map(|source| source.settle(deadline).then_some(())).count();
+        if late > 0 {
+            let now = Instant::now();
+            self.sample(now, now, Kind::Settling);
+        }
+    }
+
     /// Takes a sample that was `due` then.
-    fn sample(&mut self, at: Instant, due: Instant, last: bool) {
+    fn sample(&mut self, at: Instant, due: Instant, kind: Kind) {
         let timestamp = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.number += 1;
-        let moment = self.moment(at, last);
+        let moment = self.moment(at, kind == Kind::Last);
         let Self { observer, sources, derivations, defaults, pool, run, steps, .. } = self;
         let elapsed = at.saturating_duration_since(self.previous);
         let tick = observer.observe(moment);
@@ -135,7 +156,9 @@ impl Sampler {
             sample.elapsed = elapsed;
             sample.parts.clear();
             sample.states.clear();
-            sources.iter_mut().for_each(|source| source.ask(&tick, due, Purpose::Sample));
+            if kind != Kind::Settling {
+                sources.iter_mut().for_each(|source| source.ask(&tick, due, Purpose::Sample));
+            }
             for source in sources {
                 sample.parts.extend(source.read(&tick, due));
                 sample.states.push(source.state());
@@ -169,9 +192,14 @@ fn default_sections() -> Vec<(&'static str, Arc<Sections>)> {
 mod tests {
     use std::sync::PoisonError;
 
+    use schemars::JsonSchema;
+    use serde::Serialize;
+
     use super::super::Tracker;
     use super::*;
     use crate::job::Outcome;
+    use crate::sample::Section;
+    use crate::sink::Sink;
     use crate::source::{Schedule, Source, Tick};
 
     /// Takes its time at every other tick, and says when it was done.
@@ -196,6 +224,65 @@ mod tests {
             let done = *self.done.lock().unwrap_or_else(PoisonError::into_inner);
             Ok(self.readings.send((done, tick.at, tick.elapsed))?)
         }
+    }
+
+    /// What was counted in one reading.
+    #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+    struct Count(u64);
+
+    impl Section for Count {
+        const NAME: &'static str = "count";
+
+        fn without_deltas(&self) -> Option<Self> {
+            Some(Self(0))
+        }
+    }
+
+    /// Counts its readings, each of which takes longer than a sample waits.
+    struct LateCounter(Arc<AtomicUsize>);
+
+    impl Source for LateCounter {
+        fn collect(&mut self, _: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+            thread::sleep(Duration::from_millis(4));
+            self.0.fetch_add(1, Ordering::Relaxed);
+            out.section::<Count>().0 = 1;
+            Ok(())
+        }
+
+        fn prime(&mut self, _: &Tick, _: &mut Sections) -> anyhow::Result<()> {
+            Ok(())
+        }
+    }
+
+    struct Sum(Arc<AtomicUsize>);
+
+    impl Sink for Sum {
+        fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
+            let counted = sample.get::<Count>().map_or(0, |count| count.0);
+            self.0.fetch_add(counted as usize, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_a_late_source_counted_is_in_the_samples_to_the_end() -> anyhow::Result<()> {
+        let run_of = |millis: u64| -> anyhow::Result<(usize, usize)> {
+            let (counted, sum) = (Arc::default(), Arc::default());
+            let run = Run { interval: Duration::from_millis(10), ..Run::default() };
+            let schedule = Schedule { blocking: true, ..Schedule::default() };
+            let tracker = Tracker::new(run).own_source("late", LateCounter(Arc::clone(&counted)), schedule);
+            let running = tracker.sink("sum", Sum(Arc::clone(&sum))).start()?;
+            thread::sleep(Duration::from_millis(millis));
+            assert!(running.take_last_sample(Duration::from_secs(20)));
+            running.finish(Outcome::default());
+            Ok((counted.load(Ordering::Relaxed), sum.load(Ordering::Relaxed)))
+        };
+        for millis in 50..60 {
+            // A machine that stands still for longer than the last sample waits keeps something out.
+            let mut tries = (0..5).map(|_| run_of(millis));
+            assert!(tries.any(|run| run.is_ok_and(|(counted, sum)| counted > 2 && counted == sum)));
+        }
+        Ok(())
     }
 
     #[test]

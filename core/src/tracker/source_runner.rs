@@ -69,6 +69,15 @@ impl SourceRunner {
         }
     }
 
+    /// Before the last tick of a run: waits until `deadline` for an answer that was too late for its own sample. Says whether it
+    /// has come and is to be read. What is read once counts nothing, and is not waited for.
+    pub(super) fn settle(&mut self, deadline: Instant) -> bool {
+        match &mut self.access {
+            Access::Asked(source) => self.cadence != Cadence::Once && source.settle(deadline),
+            Access::Direct(_) | Access::Ended => false,
+        }
+    }
+
     /// Primes a source that is read here. One that blocks was asked, and one that is read once has no counters.
     pub(super) fn prime(&mut self, tick: &Tick, due: Instant) {
         if let Access::Direct(reader) = &mut self.access
@@ -123,7 +132,8 @@ impl SourceRunner {
         self.last_due.is_none_or(|last| match self.cadence {
             Cadence::EveryTick => true,
             Cadence::Once => false,
-            Cadence::Every(every) => due.saturating_duration_since(last) + rounding >= every,
+            // At the end as well, so that nothing that was counted since is missing.
+            Cadence::Every(every) => tick.last || due.saturating_duration_since(last) + rounding >= every,
         })
     }
 }
@@ -228,6 +238,19 @@ mod tests {
         assert_eq!(read_at(250 * MS, 100 * MS, jitter), multiples(3));
         // A machine that stands still for the better part of an interval.
         assert_eq!(read_at(200 * MS, 100 * MS, |number| 60 * MS * u32::from(number % 4 == 2)), multiples(2));
+    }
+
+    #[test]
+    fn it_is_read_at_the_end_as_well() {
+        let second = 1000 * MS;
+        let mut runner = runner(&[], Cadence::Every(60 * second), second);
+        let start = Instant::now();
+        let mut read = |number: u64, last: bool| {
+            let at = start + second * number as u32;
+            let tick = Tick { last, ..tick(number, at, second) };
+            runner.read(&tick, at)?.get::<Read>().map(|read| read.number)
+        };
+        assert_eq!([(0, false), (1, false), (50, true)].map(|(number, last)| read(number, last)), [0, 0, 50].map(Some));
     }
 
     /// Says what it was read for.

@@ -41,6 +41,7 @@ impl SourceConfig for DiskConfig {
             devices: Devices::open(host)?,
             facts: facts.context("no thread to look at the mounts")?,
             asked: None,
+            first_wait: FIRST_ANSWER,
             has_news: false,
         })))
     }
@@ -56,13 +57,16 @@ struct Disk {
     devices: Devices,
     facts: Background<(Instant, bool), Arc<Facts>>,
     asked: Option<Instant>,
+    /// How long the first sample waits for the facts; nothing once it has waited.
+    first_wait: Duration,
     /// Whether a device came up or began to work that was not known.
     has_news: bool,
 }
 
 impl Source for Disk {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        self.read(tick, out, FIRST_ANSWER)
+        let wait = std::mem::take(&mut self.first_wait);
+        self.read(tick, out, wait)
     }
 
     /// Nobody waits for the facts, which are asked for with it. Every device is news then.
