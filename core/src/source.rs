@@ -139,7 +139,7 @@ pub enum Cadence {
     /// At every tick.
     #[default]
     EveryTick,
-    /// At the first tick after this time has passed; the ticks between repeat the last reading, without what was counted
+    /// At the first tick after this time has passed, and at the last one; the ticks between repeat the last reading, without what was counted
     /// over an interval ([`Section::without_deltas`](crate::Section::without_deltas)).
     Every(Duration),
     /// Until it has been read once; only that sample has its sections.

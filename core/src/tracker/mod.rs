@@ -10,6 +10,7 @@
 
 mod blocking_source;
 mod derive;
+mod last_reading;
 mod observe;
 mod order;
 mod reader;
@@ -21,6 +22,7 @@ mod source_runner;
 
 use std::io;
 use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 use crate::derivation::Derivation;
 use crate::job::Run;
@@ -34,6 +36,9 @@ use sampler::Sampler;
 use sink_runner::{PendingSink, SinkRunners, WhenClosed};
 
 pub use running::Running;
+
+/// The shortest time between two samples.
+const SHORTEST: Duration = Duration::from_millis(1);
 
 /// A run to be sampled, put together from sources and sinks.
 pub struct Tracker {
@@ -126,11 +131,13 @@ impl Tracker {
         &mut self.run
     }
 
-    /// Begins: takes the baseline and samples from then on, one interval apart, on a thread of its own.
+    /// Begins: takes the baseline and samples from then on, one interval apart, on a thread of its own. An interval of less
+    /// than 1 ms counts as 1 ms.
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub fn start(self) -> io::Result<Running> {
+    pub fn start(mut self) -> io::Result<Running> {
+        self.run.interval = self.run.interval.max(SHORTEST);
         let run = Arc::new(self.run);
         let sinks = Arc::new(Mutex::new(SinkRunners::new(self.sinks, &run, self.when_closed)));
         let observer = ObserverRunner::new(self.observer);

@@ -82,3 +82,9 @@ impl Reader {
         reading.unwrap_or(Reading::Failed)
     }
 }
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.guard.end(self.source.take());
+    }
+}

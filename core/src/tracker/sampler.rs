@@ -11,14 +11,15 @@ use super::derive::Derivations;
 use super::observe::ObserverRunner;
 use super::order::Order;
 use super::reader::Purpose;
-use super::sink_runner::{SinkRunners, lock};
+use super::sink_runner::{DirectWriter, SinkRunners, lock, write_direct};
 use super::source_runner::SourceRunner;
 use crate::clock::Clock;
+use crate::guard::Guard;
 use crate::job::Run;
 use crate::observer::Moment;
 use crate::pool::Pool;
 use crate::registry::linked_sections;
-use crate::sample::{Sample, Sections};
+use crate::sample::{Sample, SectionEntry, Sections};
 use crate::source::{GRACE, Host, SourceConfig};
 
 pub(super) struct Sampler {
@@ -26,6 +27,8 @@ pub(super) struct Sampler {
     derivations: Derivations,
     defaults: Vec<(&'static str, Arc<Sections>)>,
     sinks: Arc<Mutex<SinkRunners>>,
+    /// The sinks without a thread, while a sample is written.
+    direct: Vec<Arc<Mutex<DirectWriter>>>,
     pool: Pool<Sample>,
     run: Arc<Run>,
     observer: ObserverRunner,
@@ -55,8 +58,9 @@ impl Sampler {
         Self {
             sources: Vec::new(),
             derivations,
-            defaults: default_sections(),
+            defaults: default_sections(linked_sections()),
             sinks,
+            direct: Vec::new(),
             pool: Pool::new(),
             run,
             observer,
@@ -172,18 +176,19 @@ impl Sampler {
             derivations.complete(&tick, sample);
         });
         self.previous = at;
-        lock(&self.sinks).open().iter_mut().for_each(|sink| sink.write(&sample));
+        self.direct.extend(lock(&self.sinks).open().iter_mut().filter_map(|sink| sink.hand_over(&sample)));
+        write_direct(&mut self.direct, &sample);
     }
 }
 
 /// The sections that are in a sample also when no source wrote them, each with its name.
-fn default_sections() -> Vec<(&'static str, Arc<Sections>)> {
-    let always = linked_sections().into_iter().filter_map(|entry| Some((entry.name, entry.write_default?)));
+fn default_sections(entries: Vec<&SectionEntry>) -> Vec<(&'static str, Arc<Sections>)> {
+    let always = entries.into_iter().filter_map(|entry| Some((entry.name, entry.write_default?)));
     always
-        .map(|(name, write)| {
+        .filter_map(|(name, write)| {
             let mut sections = Sections::default();
-            write(&mut sections);
-            (name, Arc::new(sections))
+            Guard::new(format!("section {name}")).run(|| write(&mut sections))?;
+            Some((name, Arc::new(sections)))
         })
         .collect()
 }
@@ -224,6 +229,43 @@ mod tests {
             let done = *self.done.lock().unwrap_or_else(PoisonError::into_inner);
             Ok(self.readings.send((done, tick.at, tick.elapsed))?)
         }
+    }
+
+    #[derive(Clone, Debug, Serialize, JsonSchema)]
+    struct Broken;
+
+    impl Default for Broken {
+        fn default() -> Self {
+            std::panic::panic_any("broken")
+        }
+    }
+
+    impl Section for Broken {
+        const NAME: &'static str = "broken";
+    }
+
+    #[test]
+    fn a_section_that_cannot_be_made_is_left_out() {
+        const ENTRIES: [SectionEntry; 2] =
+            [SectionEntry::always_present::<Broken>(), SectionEntry::always_present::<Count>()];
+        let names: Vec<_> = default_sections(ENTRIES.iter().collect()).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["count"]);
+    }
+
+    #[test]
+    fn an_interval_of_nothing_and_one_without_end_are_intervals() -> anyhow::Result<()> {
+        for interval in [Duration::ZERO, Duration::MAX] {
+            let readings = Arc::<AtomicUsize>::default();
+            let schedule = Schedule { blocking: true, ..Schedule::default() };
+            let run = Run { interval, ..Run::default() };
+            let running =
+                Tracker::new(run).own_source("count", LateCounter(Arc::clone(&readings)), schedule).start()?;
+            thread::sleep(Duration::from_millis(20));
+            assert!(running.take_last_sample(Duration::from_secs(20)), "{interval:?}");
+            running.finish(Outcome::default());
+            assert!(readings.load(Ordering::Relaxed) <= 20, "{interval:?}");
+        }
+        Ok(())
     }
 
     /// What was counted in one reading.

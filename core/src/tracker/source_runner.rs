@@ -4,13 +4,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::blocking_source::BlockingSource;
+use super::last_reading::LastReading;
 use super::reader::{Purpose, Reader, Reading};
+use crate::guard::Guard;
 use crate::sample::{Sections, SourceState};
 use crate::source::{Cadence, Host, Schedule, SourceConfig, Tick};
 
 /// A source of a run.
 pub(super) struct SourceRunner {
     name: Arc<str>,
+    /// For what is called of the source on the sampler's thread beside its readings.
+    guard: Guard,
     state: SourceState,
     cadence: Cadence,
     access: Access,
@@ -31,12 +35,18 @@ enum Access {
 
 impl SourceRunner {
     pub(super) fn new(name: &str, config: Box<dyn SourceConfig>, host: &Host, interval: Duration) -> Self {
-        let Schedule { cadence, blocking } = config.schedule();
         let component = format!("source {name}");
-        let is_absent = blocking && config.is_plainly_absent(host);
+        let mut guard = Guard::new(component.clone());
+        let asked = guard.run(|| {
+            let schedule = config.schedule();
+            (schedule, schedule.blocking && config.is_plainly_absent(host))
+        });
+        let (Schedule { cadence, blocking }, is_absent) = asked.unwrap_or_default();
         let reader = Reader::new(&component, config, host.clone());
         let (mut state, mut access) = (SourceState::Awaited, Access::Ended);
-        if is_absent {
+        if guard.is_off() {
+            state = SourceState::Failed;
+        } else if is_absent {
             state = SourceState::Absent;
         } else if blocking {
             let every = if let Cadence::Every(every) = cadence { every.max(interval) } else { interval };
@@ -50,7 +60,7 @@ impl SourceRunner {
         } else {
             access = Access::Direct(Box::new(reader));
         }
-        Self { name: name.into(), state, cadence, access, last_due: None, last: LastReading::default() }
+        Self { name: name.into(), guard, state, cadence, access, last_due: None, last: LastReading::default() }
     }
 
     /// Its name, and what came of reading it so far.
@@ -103,8 +113,18 @@ impl SourceRunner {
         };
         match reading {
             Some(reading) => self.keep(reading),
-            None => self.last.repeat(),
+            None => self.repeat(),
         }
+    }
+
+    fn repeat(&mut self) -> Option<Arc<Sections>> {
+        let Self { guard, last, .. } = self;
+        if let Some(sections) = guard.run(|| last.repeat()) {
+            return sections;
+        }
+        // Its section panicked.
+        self.access = Access::Ended;
+        self.keep(Reading::Failed)
     }
 
     /// Keeps what was read, for a sample and for those that repeat it.
@@ -135,30 +155,6 @@ impl SourceRunner {
             // At the end as well, so that nothing that was counted since is missing.
             Cadence::Every(every) => tick.last || due.saturating_duration_since(last) + rounding >= every,
         })
-    }
-}
-
-/// What was last read, as a sample gets it.
-#[derive(Default)]
-struct LastReading {
-    sections: Option<Arc<Sections>>,
-    is_repeated: bool,
-}
-
-impl LastReading {
-    fn set(&mut self, sections: Option<Arc<Sections>>) {
-        *self = Self { sections, is_repeated: false };
-    }
-
-    /// Once more, without what is counted over an interval.
-    fn repeat(&mut self) -> Option<Arc<Sections>> {
-        if !self.is_repeated {
-            self.is_repeated = true;
-            if let Some(repeated) = self.sections.as_ref().and_then(|sections| sections.without_deltas()) {
-                self.sections = Some(Arc::new(repeated));
-            }
-        }
-        self.sections.clone()
     }
 }
 
@@ -238,6 +234,77 @@ mod tests {
         assert_eq!(read_at(250 * MS, 100 * MS, jitter), multiples(3));
         // A machine that stands still for the better part of an interval.
         assert_eq!(read_at(200 * MS, 100 * MS, |number| 60 * MS * u32::from(number % 4 == 2)), multiples(2));
+    }
+
+    /// What panics beside the readings.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Broken {
+        Schedule,
+        Glance,
+        Section,
+        Drop,
+    }
+
+    #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+    struct BrokenSection(bool);
+
+    impl Section for BrokenSection {
+        const NAME: &'static str = "broken";
+
+        fn without_deltas(&self) -> Option<Self> {
+            if self.0 { std::panic::panic_any("broken") } else { None }
+        }
+    }
+
+    impl SourceConfig for Broken {
+        fn build(&self, _: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
+            Ok(Some(Box::new(BrokenSource(*self))))
+        }
+
+        fn is_plainly_absent(&self, _: &Host) -> bool {
+            if *self == Broken::Glance { std::panic::panic_any("broken") } else { false }
+        }
+
+        fn schedule(&self) -> Schedule {
+            match self {
+                Broken::Schedule => std::panic::panic_any("broken"),
+                Broken::Glance => Schedule { cadence: Cadence::EveryTick, blocking: true },
+                Broken::Section | Broken::Drop => Schedule { cadence: Cadence::Every(60_000 * MS), blocking: false },
+            }
+        }
+
+        fn typetag_deserialize(&self) {}
+    }
+
+    struct BrokenSource(Broken);
+
+    impl Source for BrokenSource {
+        fn collect(&mut self, _: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+            out.section::<BrokenSection>().0 = self.0 == Broken::Section;
+            Ok(())
+        }
+    }
+
+    impl Drop for BrokenSource {
+        fn drop(&mut self) {
+            if self.0 == Broken::Drop {
+                std::panic::panic_any("broken")
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_beside_its_readings_switches_it_off() {
+        let start = Instant::now();
+        for broken in [Broken::Schedule, Broken::Glance, Broken::Section, Broken::Drop] {
+            let mut runner = SourceRunner::new("test", Box::new(broken), &Host::default(), 1000 * MS);
+            let tick = tick(0, start, 1000 * MS);
+            runner.prime(&tick, start);
+            let sections = [0, 1].map(|_| runner.read(&tick, start).is_some());
+            let works = broken == Broken::Drop;
+            assert_eq!(sections, [works; 2], "{broken:?}");
+            assert_eq!(runner.state().1, if works { SourceState::Read } else { SourceState::Failed }, "{broken:?}");
+        }
     }
 
     #[test]
