@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_never_waits() -> anyhow::Result<()> {
+    fn asking_does_not_block_and_the_newest_question_is_answered() -> anyhow::Result<()> {
         let ((release, gate), (begin, begun)) = (mpsc::channel::<()>(), mpsc::channel());
         let background = Background::spawn("test", move |question: u32| {
             let _ = begin.send(());

@@ -74,21 +74,40 @@ impl Guard {
         if self.off || self.retry_at.is_some_and(|at| now < at) {
             return None;
         }
-        match guarded(body) {
-            Ok(Ok(value)) => {
+        match self.run(body)? {
+            Ok(value) => {
                 self.succeeded(now);
                 Some(value)
             }
-            Ok(Err(error)) => {
+            Err(error) => {
                 self.failed(now, &format!("{error:#}"));
                 None
             }
-            Err(panic) => {
-                self.off = true;
-                log::warn!("{} panicked and is off from now on: {}", self.component, panic_message(&*panic));
-                None
-            }
         }
+    }
+
+    /// Calls what cannot fail but by a panic, also while the component is paused. `None` when it panicked, now or before.
+    pub(crate) fn run<R>(&mut self, body: impl FnOnce() -> R) -> Option<R> {
+        if self.off {
+            return None;
+        }
+        let panic = match guarded(body) {
+            Ok(value) => return Some(value),
+            Err(panic) => panic,
+        };
+        self.off = true;
+        log::warn!("{} panicked and is off from now on: {}", self.component, panic_message(&*panic));
+        None
+    }
+
+    /// Drops the component, whose end can panic as well. One that panicked before is not said to have done so again.
+    pub(crate) fn end<T>(&mut self, component: T) {
+        if let Err(panic) = guarded(|| drop(component))
+            && !self.off
+        {
+            log::warn!("{} panicked when it ended: {}", self.component, panic_message(&*panic));
+        }
+        self.off = true;
     }
 
     /// Calls `body` even while the component is paused: for the last call, whose success repairs nothing.

@@ -8,6 +8,7 @@
 //! The crate keeps no global state, installs no signal handler and never ends the process: several trackers can run
 //! in one program. Messages go to the [`log`] facade.
 
+mod answer_watch;
 pub mod background;
 mod clock;
 pub mod config;
@@ -19,6 +20,7 @@ pub mod job;
 mod json;
 mod name;
 pub mod observer;
+mod owned_tick;
 mod patience;
 pub mod plugin;
 mod pool;

@@ -230,7 +230,8 @@ impl Sample {
         self.timestamp
     }
 
-    /// The time since the sample before, over which rates and deltas are counted.
+    /// The time since the sample before, from tick to tick. A source's deltas and rates are from one reading of it to the next,
+    /// which are moments later than the ticks; a rate is taken over the time between them.
     pub fn elapsed(&self) -> Duration {
         self.elapsed
     }

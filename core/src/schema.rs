@@ -27,7 +27,7 @@ pub fn sample_schema(program: &str, registry: &Registry) -> Json {
     fixed(
         "elapsed_secs",
         json!({
-            "description": "Time since the sample before, over which rates and deltas are counted.",
+            "description": "Time since the sample before, in which deltas were counted. A rate is over the time between the two readings of its source.",
             "type": "number", "minimum": 0, "unit": "seconds", "kind": "gauge",
         }),
     );

@@ -16,9 +16,11 @@ use crate::sample::Sections;
 pub struct Tick<'a> {
     /// The number of the sample; 0 for the baseline, with which sources are primed.
     pub number: u64,
-    /// When the reading begins, on the monotonic clock.
+    /// When this source's reading begins, on the monotonic clock: what is read before it at the same tick, and opening it, are
+    /// over then. For a derivation, when the tick began.
     pub at: Instant,
-    /// Time since this source was read before; zero the first time.
+    /// Time since the last reading of this source that succeeded, from `at` to `at`: what a rate is taken over. Zero the first
+    /// time, and for a derivation.
     pub elapsed: Duration,
     /// Time between two samples.
     pub interval: Duration,
@@ -137,7 +139,7 @@ pub enum Cadence {
     /// At every tick.
     #[default]
     EveryTick,
-    /// At the first tick after this time has passed; the ticks between repeat the last reading, without what was counted
+    /// At the first tick after this time has passed, and at the last one; the ticks between repeat the last reading, without what was counted
     /// over an interval ([`Section::without_deltas`](crate::Section::without_deltas)).
     Every(Duration),
     /// Until it has been read once; only that sample has its sections.

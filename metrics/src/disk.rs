@@ -38,6 +38,13 @@ pub struct DiskMetrics {
     /// Bytes written. `/proc/diskstats`, sectors of 512 bytes
     #[schemars(transform = Gauge("bytes/second"))]
     pub write_bytes_per_sec: Option<f64>,
+    /// Bytes read since the reading before, for a sum without rounding. It is not in the output, which has
+    /// `read_bytes_total`.
+    #[serde(skip)]
+    pub read_bytes: u64,
+    /// Bytes written since the reading before, likewise.
+    #[serde(skip)]
+    pub write_bytes: u64,
     /// Bytes read since boot. `/proc/diskstats`, sectors of 512 bytes
     #[schemars(transform = Counter("bytes"))]
     pub read_bytes_total: Option<u64>,

@@ -1,14 +1,28 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::list_section;
+use resource_tracker_core::Section;
 use resource_tracker_core::unit::{Delta, Gauge, Info};
 
-list_section! {
-    /// Energy that the machine used, by domain (RAPL). A package contains its cores; `psys`, where there is one, contains
-    /// all; so they are not to be added up.
-    Energy(EnergyMetrics), "energy"
+use super::shared_section;
+
+/// Energy that the machine used, by domain (RAPL). A package contains its cores; `psys`, where there is one, contains
+/// all; so they are not to be added up.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Energy(pub Vec<EnergyMetrics>);
+
+impl Section for Energy {
+    const NAME: &'static str = "energy";
+
+    fn without_deltas(&self) -> Option<Self> {
+        let mut copy = self.clone();
+        copy.0.iter_mut().for_each(|domain| domain.joules = None);
+        Some(copy)
+    }
 }
+
+shared_section!(Energy);
 
 /// One domain.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]

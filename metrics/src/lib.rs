@@ -2,7 +2,8 @@
 //! programs that read them from a [`Sample`](resource_tracker_core::Sample).
 //!
 //! A field's doc comment is its description in the schema, and its source is the last thing the comment names.
-//! `Option` is `null` where the machine does not tell. Rates and deltas are over [`Sample::elapsed`].
+//! `Option` is `null` where the machine does not tell. Deltas were counted in [`Sample::elapsed`]; a rate is over the
+//! time between the two readings of its source.
 //!
 //! [`Sample::elapsed`]: resource_tracker_core::Sample::elapsed
 

@@ -33,6 +33,13 @@ pub struct NetworkMetrics {
     /// Bytes sent. `/proc/net/dev`
     #[schemars(transform = Gauge("bytes/second"))]
     pub tx_bytes_per_sec: f64,
+    /// Bytes received since the reading before, for a sum without rounding. It is not in the output, which has
+    /// `rx_bytes_total`.
+    #[serde(skip)]
+    pub rx_bytes: u64,
+    /// Bytes sent since the reading before, likewise.
+    #[serde(skip)]
+    pub tx_bytes: u64,
     /// Bytes received since the interface came up. `/proc/net/dev`
     #[schemars(transform = Counter("bytes"))]
     pub rx_bytes_total: u64,

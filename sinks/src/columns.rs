@@ -157,19 +157,12 @@ fn memory(sample: &Sample, columns: Columns, row: &mut Row<'_>) {
     row.integer(memory.map(|memory| memory.inactive_mib));
 }
 
-/// What was moved in the interval, from the rates of several devices.
-fn bytes(sample: &Sample, rates: impl Iterator<Item = f64>) -> u64 {
-    (rates.sum::<f64>() * sample.elapsed().as_secs_f64()).round() as u64
-}
-
 fn disk(sample: &Sample, row: &mut Row<'_>) {
     let disks = sample.get::<Disks>().map(|list| &list.0);
     // What passes through LVM, RAID or multipath is counted on the devices below.
     let physical = || disks.into_iter().flatten().filter(|disk| disk.slaves.is_empty());
-    let read = || physical().filter_map(|disk| disk.read_bytes_per_sec);
-    let written = || physical().filter_map(|disk| disk.write_bytes_per_sec);
-    row.integer(disks.map(|_| bytes(sample, read())));
-    row.integer(disks.map(|_| bytes(sample, written())));
+    row.integer(disks.map(|_| physical().map(|disk| disk.read_bytes).sum()));
+    row.integer(disks.map(|_| physical().map(|disk| disk.write_bytes).sum()));
 
     let mounts = || disks.into_iter().flatten().flat_map(|disk| &disk.mounts);
     // In units of the last decimal (10⁻⁶ GB), so that the three columns add up as printed.
@@ -186,11 +179,8 @@ fn disk(sample: &Sample, row: &mut Row<'_>) {
 
 fn network(sample: &Sample, row: &mut Row<'_>) {
     let interfaces = sample.get::<Networks>().map(|list| &list.0);
-    let sum = |rate: fn(&resource_tracker_metrics::NetworkMetrics) -> f64| {
-        interfaces.map(|list| bytes(sample, list.iter().map(rate)))
-    };
-    row.integer(sum(|interface| interface.rx_bytes_per_sec));
-    row.integer(sum(|interface| interface.tx_bytes_per_sec));
+    row.integer(interfaces.map(|list| list.iter().map(|interface| interface.rx_bytes).sum()));
+    row.integer(interfaces.map(|list| list.iter().map(|interface| interface.tx_bytes).sum()));
 }
 
 fn gpu(sample: &Sample, row: &mut Row<'_>) {

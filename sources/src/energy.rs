@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
+use resource_tracker_core::{
+    Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source,
+};
 use resource_tracker_metrics::{Energy, EnergyMetrics};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -31,6 +33,15 @@ impl SourceConfig for EnergyConfig {
             log::warn!("source energy: {} cannot be read without being root; its values are null", root.display());
         }
         Ok(Some(Box::new(Rapl { domains })))
+    }
+
+    /// A counter is read by a driver, on the CPUs that it is of.
+    fn schedule(&self) -> Schedule {
+        Schedule { cadence: Cadence::EveryTick, blocking: true }
+    }
+
+    fn is_plainly_absent(&self, host: &Host) -> bool {
+        !host.sysfs.join("class/powercap").exists()
     }
 }
 

@@ -63,8 +63,9 @@ impl SourceConfig for HostConfig {
         Ok(Some(Box::new(HostSource { host: host.clone(), suppressed: self.suppress.clone() })))
     }
 
+    /// A driver may serve what is read of a drive or of an address, and take its time.
     fn schedule(&self) -> Schedule {
-        Schedule { cadence: Cadence::Once, blocking: false }
+        Schedule { cadence: Cadence::Once, blocking: true }
     }
 }
 

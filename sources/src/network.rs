@@ -30,6 +30,7 @@ impl SourceConfig for NetworkConfig {
             // Asking a driver for the link's speed takes a lock that can be held for long.
             links: Background::spawn("net-links", move |names| read_links(&root, names)).ok(),
             asked: None,
+            first_wait: FIRST_ANSWER,
             interfaces: Vec::new(),
         })))
     }
@@ -45,6 +46,8 @@ struct Network {
     devices: ProcFile,
     links: Option<Background<Vec<String>, Links>>,
     asked: Option<Instant>,
+    /// How long the first sample waits for the links; nothing once it has waited.
+    first_wait: Duration,
     interfaces: Vec<Interface>,
 }
 
@@ -59,7 +62,8 @@ struct Interface {
 
 impl Source for Network {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        self.read(tick, out, FIRST_ANSWER)
+        let wait = std::mem::take(&mut self.first_wait);
+        self.read(tick, out, wait)
     }
 
     /// Nobody waits for the links, which are asked for with it.
@@ -123,6 +127,8 @@ fn fill(metrics: &mut NetworkMetrics, name: &str, before: &Counters, now: &Count
     metrics.tx_bytes_per_sec = rate(now.tx.bytes, before.tx.bytes, secs);
     metrics.rx_packets_per_sec = rate(now.rx.packets, before.rx.packets, secs);
     metrics.tx_packets_per_sec = rate(now.tx.packets, before.tx.packets, secs);
+    metrics.rx_bytes = now.rx.bytes.saturating_sub(before.rx.bytes);
+    metrics.tx_bytes = now.tx.bytes.saturating_sub(before.tx.bytes);
     metrics.rx_bytes_total = now.rx.bytes;
     metrics.tx_bytes_total = now.tx.bytes;
     metrics.rx_errors_total = now.rx.errors;

@@ -91,6 +91,39 @@ fn a_tracker_that_was_stopped_takes_nobody_for_stuck() {
     });
 }
 
+/// A file of a driver that never answers: of a network card, of a drive.
+#[test]
+fn a_driver_that_hangs_keeps_no_sample_waiting() {
+    let devices = std::fs::read_to_string("/proc/net/dev").unwrap();
+    let names = devices.lines().filter_map(|line| Some(line.split_once(':')?.0.trim())).filter(|name| *name != "lo");
+    let links: Vec<String> = names.map(|name| format!("class/net/{name}/speed")).collect();
+    if links.is_empty() {
+        println!("skipped: no network interface beside loopback");
+    }
+    for files in [links, vec!["block/vda/size".to_owned()]] {
+        in_time(|| {
+            let sysfs = tempfile::tempdir().unwrap();
+            for file in &files {
+                let path = sysfs.path().join(file);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o644.into()).unwrap();
+            }
+            let recording = Recording::new();
+            let mut tracker = command(tracker());
+            tracker.args(["-i", "10ms", "--set", &format!("tracker.sysfs={:?}", sysfs.path()), "-o"]);
+            tracker.arg(recording.path()).args(["--", "sh", "-c", &recording.until(60, "")]);
+            let output = recording.run(&mut tracker);
+            assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""), "{files:?}");
+            let mut intervals: Vec<f64> =
+                recording.samples()[5..].iter().map(|sample| number(sample, "/elapsed_secs")).collect();
+            intervals.sort_by(f64::total_cmp);
+            let median = intervals[intervals.len() / 2];
+            println!("{files:?}: {median} s");
+            median < 0.015
+        });
+    }
+}
+
 fn run_into(path: &Path, job: &[&str]) -> Output {
     command(tracker()).args(["-i", "20ms", "-o"]).arg(path).args(job).output().unwrap()
 }

@@ -8,8 +8,8 @@ use anyhow::{Context, ensure};
 use super::abi::{DerivationTable, Text, TickTable};
 use super::answer::Answer;
 use super::host::HostContext;
-use super::tick::OwnedTick;
 use super::types::DerivationInfo;
+use crate::owned_tick::OwnedTick;
 
 /// A derivation that takes and gives everything as JSON.
 pub(super) trait DerivesTexts: Send {

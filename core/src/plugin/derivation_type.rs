@@ -8,11 +8,12 @@ use anyhow::{Context, anyhow, bail, ensure};
 use super::derivation::{DerivesTexts, LocalDerivation};
 use super::isolated;
 use super::sections;
-use super::tick::OwnedTick;
 use super::types::{DerivationType, Hosting};
+use crate::answer_watch::AnswerWatch;
 use crate::background::Background;
 use crate::derivation::Derivation;
 use crate::job::Run;
+use crate::owned_tick::OwnedTick;
 use crate::sample::{Sample, Sections};
 use crate::source::Tick;
 
@@ -44,7 +45,7 @@ enum State {
     Begins(Box<dyn DerivesTexts>),
     Works {
         thread: Background<Question, Answer>,
-        asked: Instant,
+        watch: AnswerWatch,
     },
     /// There was no thread for it.
     Ended,
@@ -70,26 +71,27 @@ fn answer(texts: &mut dyn DerivesTexts, question: Question) -> Answer {
 }
 
 impl PluginDerivation {
-    fn thread(&mut self, now: Instant) -> anyhow::Result<(&Background<Question, Answer>, &mut Instant)> {
+    fn thread(&mut self) -> anyhow::Result<(&Background<Question, Answer>, &mut AnswerWatch)> {
         if let State::Begins(_) = self.state
             && let State::Begins(mut texts) = std::mem::replace(&mut self.state, State::Ended)
         {
             let work = move |question| answer(&mut *texts, question);
             let thread = Background::spawn(&self.derivation.info.name, work).context("cannot start its thread")?;
-            self.state = State::Works { thread, asked: now };
+            self.state = State::Works { thread, watch: AnswerWatch::new(SILENCE) };
         }
         match &mut self.state {
-            State::Works { thread, asked } => Ok((thread, asked)),
+            State::Works { thread, watch } => Ok((thread, watch)),
             _ => bail!("it has no thread"),
         }
     }
 
     /// What it answers in time. A sample that is over is not waited for.
     fn answer(&mut self, tick: &Tick, sample: &Sample) -> anyhow::Result<Option<String>> {
-        let (thread, asked) = self.thread(tick.at)?;
-        if thread.is_busy() {
-            let waits = tick.at.saturating_duration_since(*asked);
-            ensure!(waits < SILENCE, "has not answered for {} s", SILENCE.as_secs());
+        let (thread, watch) = self.thread()?;
+        let is_busy = thread.is_busy();
+        watch.tick(tick, is_busy);
+        if is_busy {
+            ensure!(!watch.is_overdue(), "has not answered for {} s", SILENCE.as_secs());
             return Ok(None);
         }
         let mut line = Vec::new();
@@ -98,7 +100,6 @@ impl PluginDerivation {
             Question { tick: OwnedTick::of(tick), run: Arc::clone(&sample.run), sample: String::from_utf8(line)? };
         // One to an earlier sample came too late.
         thread.take_answer(tick.at);
-        *asked = tick.at;
         thread.ask(sample);
         let answer = thread.take_answer(Instant::now() + tick.grace()).map(|(answer, _)| answer);
         let answer = answer.filter(|answer| answer.number == tick.number);

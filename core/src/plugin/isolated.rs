@@ -13,9 +13,9 @@ use super::load::{Description, Loaded};
 use super::sections;
 use super::sink::TakesTexts;
 use super::supervisor::{NoAnswer, Supervisor};
-use super::tick::OwnedTick;
 use super::types::{DerivationType, Hosting, SinkType, SourceType};
 use super::worker::{Reply, Request, Worker};
+use crate::owned_tick::OwnedTick;
 use crate::sample::Sections;
 use crate::source::{Host, Source, Tick};
 

@@ -9,7 +9,7 @@ use super::derivation::{DerivesTexts, LocalDerivation};
 use super::load::{self, Plugin};
 use super::sink::{self, LocalSink, TakesTexts};
 use super::source::{self, LocalSource};
-use super::tick::OwnedTick;
+use crate::owned_tick::OwnedTick;
 use crate::sample::Sections;
 use crate::source::Source;
 

@@ -3,37 +3,31 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::source_runner::{Purpose, Reader, Reading};
+use super::reader::{Purpose, Reader, Reading};
+use crate::answer_watch::AnswerWatch;
 use crate::background::Background;
-use crate::observer::ObservedJob;
+use crate::owned_tick::OwnedTick;
 use crate::source::Tick;
 
-/// An answer is left out when it is older than this, or than three intervals.
-const STALE: Duration = Duration::from_secs(2);
+/// A source that has not answered for longer than this, or than three intervals, is left out until it does.
+const OVERDUE: Duration = Duration::from_secs(2);
 
 /// Each answer is in one sample: in that of the tick that asked, or, when it comes too late for it, in the next.
 pub(super) struct BlockingSource {
+    component: String,
     thread: Background<Question, Answer>,
     this_tick: ThisTick,
     pace: Pace,
-    last_answer: Option<Instant>,
-    silence: Silence,
+    /// What the newest question is for, until its answer is taken.
+    open: Option<Purpose>,
+    has_answered: bool,
+    watch: AnswerWatch,
 }
 
-/// A tick as the other thread gets it: with the processes of the job, but without what the sampler only lends.
 struct Question {
     purpose: Purpose,
-    number: u64,
-    at: Instant,
-    interval: Duration,
-    last: bool,
-    job: Option<Job>,
-}
-
-struct Job {
-    root: i32,
-    spawned: bool,
-    members: Vec<i32>,
+    asked: Instant,
+    tick: OwnedTick,
 }
 
 #[derive(Clone)]
@@ -68,41 +62,67 @@ impl BlockingSource {
     /// # Errors
     /// When the system gives no thread.
     pub(super) fn new(name: &str, mut reader: Reader, every: Duration) -> io::Result<Self> {
-        let silence = Silence::new(reader.component(), STALE.max(every * 3));
-        let thread = Background::spawn(name, move |question: Question| Answer {
-            purpose: question.purpose,
-            asked: question.at,
-            reading: reader.read(question.tick(Instant::now()), question.purpose),
+        let component = reader.component().to_owned();
+        let thread = Background::spawn(name, move |Question { purpose, asked, tick }: Question| Answer {
+            purpose,
+            asked,
+            reading: reader.read(&tick.lend(), purpose),
         })?;
-        Ok(Self { thread, this_tick: ThisTick::Repeats, pace: Pace::InTime, last_answer: None, silence })
+        let watch = AnswerWatch::new(OVERDUE.max(every.saturating_mul(3)));
+        let (this_tick, pace) = (ThisTick::Repeats, Pace::InTime);
+        Ok(Self { component, thread, this_tick, pace, open: None, has_answered: false, watch })
     }
 
     /// Asks, unless it is not due, or still busy. Says whether it did.
     pub(super) fn ask(&mut self, tick: &Tick, is_due: bool, purpose: Purpose) -> bool {
-        let before = self.thread.take_answer(tick.at);
+        let before = self.take_answer(tick.at);
         if let Some((answer, at)) = &before {
             self.pace = answer.pace(*at, tick);
         }
         let is_busy = self.thread.is_busy();
-        self.silence.tick(tick, is_busy);
+        if self.watch.tick(tick, is_busy) {
+            let secs = self.watch.limit().as_secs();
+            log::warn!("{} has not answered for {secs} s; it is left out until it does", self.component);
+        }
         // What only primes can be left out; anything later would be missing in a sum.
         let late = before.as_ref().is_some_and(|(answer, _)| answer.purpose == Purpose::Sample || answer.is_absent());
         let asks = is_due && !is_busy && (self.pace == Pace::Late || !late);
         self.this_tick = match before {
             else_take if asks && !late => ThisTick::Waits { else_take },
             Some(answer) => ThisTick::Takes(answer),
+            // What is read once was asked for the first sample when the run began.
+            None if tick.number == 1 && self.open == Some(Purpose::Sample) => ThisTick::Waits { else_take: None },
             None => ThisTick::Repeats,
         };
         if asks {
-            self.thread.ask(Question::of(tick, purpose));
+            self.open = Some(purpose);
+            self.thread.ask(Question { purpose, asked: tick.at, tick: OwnedTick::of(tick) });
         }
         asks
+    }
+
+    /// Before the last tick of a run: waits until `deadline` for an answer that was too late for its own sample. Says whether it
+    /// has come and is to be read.
+    pub(super) fn settle(&mut self, deadline: Instant) -> bool {
+        if self.open != Some(Purpose::Sample) || self.watch.is_overdue() {
+            return false;
+        }
+        let late = self.take_answer(deadline);
+        let has_come = late.is_some();
+        self.this_tick = late.map_or(ThisTick::Repeats, ThisTick::Takes);
+        has_come
+    }
+
+    fn take_answer(&mut self, deadline: Instant) -> Option<(Answer, Instant)> {
+        let answer = self.thread.take_answer(deadline)?;
+        self.open = None;
+        Some(answer)
     }
 
     /// The answer that belongs into the sample of this tick; `None` when the last one is to be repeated.
     pub(super) fn read(&mut self, tick: &Tick) -> Option<Reading> {
         let answer = match std::mem::replace(&mut self.this_tick, ThisTick::Repeats) {
-            ThisTick::Waits { else_take } => self.thread.take_answer(tick.at + tick.grace()).or(else_take),
+            ThisTick::Waits { else_take } => self.take_answer(tick.at + tick.grace()).or(else_take),
             ThisTick::Takes(answer) => Some(answer),
             ThisTick::Repeats => None,
         };
@@ -110,25 +130,10 @@ impl BlockingSource {
             if answer.pace(at, tick) == Pace::InTime {
                 self.pace = Pace::InTime;
             }
-            self.last_answer = Some(at);
+            self.has_answered = true;
             return Some(answer.reading);
         }
-        let is_stale = |at| tick.at.saturating_duration_since(at) > self.silence.limit;
-        self.last_answer.is_some_and(is_stale).then_some(Reading::Failed)
-    }
-}
-
-impl Question {
-    fn of(tick: &Tick, purpose: Purpose) -> Self {
-        let Tick { number, at, interval, last, job, .. } = *tick;
-        let job = job.map(|job| Job { root: job.root, spawned: job.spawned, members: job.members.to_vec() });
-        Self { purpose, number, at, interval, last, job }
-    }
-
-    /// The tick when it is got to.
-    fn tick(&self, at: Instant) -> Tick<'_> {
-        let job = self.job.as_ref().map(|job| ObservedJob::new(job.root, job.spawned, &job.members));
-        Tick { last: self.last, job, ..Tick::new(self.number, at, Duration::ZERO, self.interval) }
+        (self.has_answered && self.watch.is_overdue()).then_some(Reading::Failed)
     }
 }
 
@@ -144,35 +149,6 @@ impl Answer {
     }
 }
 
-/// Says so when a source does not answer for long.
-struct Silence {
-    component: String,
-    limit: Duration,
-    last_tick: Option<Instant>,
-    /// How long it has not answered, in time in which the tracker itself could run: who is stopped, or frozen with its
-    /// container, must not take others for stuck.
-    lasts: Duration,
-    is_said: bool,
-}
-
-impl Silence {
-    fn new(component: &str, limit: Duration) -> Self {
-        Self { component: component.to_owned(), limit, last_tick: None, lasts: Duration::ZERO, is_said: false }
-    }
-
-    fn tick(&mut self, tick: &Tick, is_busy: bool) {
-        let last = self.last_tick.replace(tick.at);
-        let passed = last.map_or(Duration::ZERO, |last| tick.at.saturating_duration_since(last));
-        self.lasts = if is_busy { self.lasts + passed.min(tick.interval) } else { Duration::ZERO };
-        let is_long = self.lasts > self.limit;
-        if is_long && !self.is_said {
-            let secs = self.limit.as_secs();
-            log::warn!("{} has not answered for {secs} s; it is left out until it does", self.component);
-        }
-        self.is_said = is_long;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::{self, Receiver, Sender};
@@ -182,7 +158,7 @@ mod tests {
 
     use super::super::ready_source::ReadySource;
     use super::super::source_runner::SourceRunner;
-    use crate::sample::{Section, Sections};
+    use crate::sample::{Section, Sections, SourceState};
     use crate::source::{Cadence, GRACE, Host, Schedule, Source};
 
     use super::*;
@@ -255,6 +231,19 @@ mod tests {
             Ok(meter.and_then(|sections| sections.get::<Meter>().map(|meter| (meter.tick, meter.energy))))
         }
 
+        /// What the end of the run waits for.
+        fn settle(&mut self) -> bool {
+            self.source.settle(Instant::now() + Duration::from_secs(20))
+        }
+
+        /// A tick at which nobody is asked.
+        fn read(&mut self) -> Option<(u64, Option<u64>)> {
+            let tick = Tick::new(self.number, Instant::now(), Duration::ZERO, Duration::from_secs(1));
+            self.number += 1;
+            let sections = self.source.read(&tick, tick.at)?;
+            sections.get::<Meter>().map(|meter| (meter.tick, meter.energy))
+        }
+
         /// The question that is open is answered, after so long.
         fn answer(&self, after: Duration) -> anyhow::Result<()> {
             std::thread::sleep(after);
@@ -278,23 +267,53 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_the_tracker_did_not_run_does_not_count() -> anyhow::Result<()> {
-        let ((_may_answer, gate), (done, _answered)) = (mpsc::channel(), mpsc::channel());
+    fn what_was_counted_until_the_end_is_in_the_last_samples() -> anyhow::Result<()> {
+        let mut run = Run::new();
+        run.prime();
+        run.answer(Duration::ZERO)?;
+        assert!(!run.settle(), "nothing is open");
+        assert_eq!(run.tick(true)?, Some((1, Some(1))));
+        // An answer has come too late for its sample.
+        assert_eq!(run.tick(false)?, Some((1, None)));
+        run.answer(Duration::ZERO)?;
+        assert!(run.settle());
+        assert_eq!(run.read(), Some((2, Some(1))), "it has a sample of its own");
+        assert_eq!(run.tick(true)?, Some((4, Some(2))), "and leaves room in the last one");
+        // An answer is under way.
+        assert_eq!(run.tick(false)?, Some((4, None)));
+        run.may_answer.send(())?;
+        assert!(run.settle());
+        assert_eq!(run.read(), Some((5, Some(1))));
+        assert_eq!(run.tick(true)?, Some((7, Some(2))));
+        Ok(())
+    }
+
+    #[test]
+    fn a_tracker_that_was_stopped_takes_no_source_for_failed() -> anyhow::Result<()> {
+        let ((may_answer, gate), (done, answered)) = (mpsc::channel(), mpsc::channel());
         let schedule = Schedule { cadence: Cadence::EveryTick, blocking: true };
         let config = Box::new(ReadySource::new(MeterSource { may_answer: gate, done, last: 0 }, schedule));
-        let interval = Duration::from_millis(100);
-        let mut source = BlockingSource::new("meter", Reader::new("source meter", config, Host::default()), interval)?;
+        let mut source = SourceRunner::new("meter", config, &Host::default(), Duration::from_millis(100));
         // In the past: no answer is waited for.
-        let mut at = Instant::now() - Duration::from_secs(3700);
-        let mut is_silent_after = |pause: Duration| {
+        let (mut at, mut number) = (Instant::now() - Duration::from_secs(7200), 0);
+        let mut state_after = |pause: Duration| {
             at += pause;
-            source.ask(&Tick::new(0, at, pause, interval), true, Purpose::Sample);
-            source.silence.is_said
+            number += 1;
+            let tick = Tick::new(number, at, Duration::ZERO, Duration::from_millis(100));
+            source.ask(&tick, at, Purpose::Sample);
+            source.read(&tick, at);
+            source.state().1
         };
-        assert!(!is_silent_after(Duration::ZERO), "it is asked now");
-        assert!(!is_silent_after(Duration::from_secs(3600)), "an hour in a frozen container");
-        assert!((0..19).all(|_| !is_silent_after(interval)), "two seconds");
-        assert!(is_silent_after(interval), "and more");
+        state_after(Duration::ZERO);
+        may_answer.send(())?;
+        answered.recv()?;
+        while state_after(Duration::ZERO) != SourceState::Read {
+            std::thread::yield_now();
+        }
+        state_after(Duration::ZERO);
+        assert_eq!(state_after(Duration::from_secs(3600)), SourceState::Read, "an hour in a frozen container");
+        assert_eq!(state_after(Duration::from_millis(100)), SourceState::Read, "the question is open");
+        assert!((0..30).any(|_| state_after(Duration::from_millis(100)) == SourceState::Failed), "three seconds");
         Ok(())
     }
 

@@ -18,14 +18,15 @@ pub(super) struct Derivations {
 
 struct Runner {
     guard: Guard,
-    derivation: Box<dyn Derivation>,
+    /// Until the run ends.
+    derivation: Option<Box<dyn Derivation>>,
     pool: Pool<Sections>,
 }
 
 impl Derivations {
     pub(super) fn add(&mut self, name: &str, derivation: Box<dyn Derivation>) {
         let guard = Guard::new(format!("derivation {name}"));
-        self.runners.push(Runner { guard, derivation, pool: Pool::new() });
+        self.runners.push(Runner { guard, derivation: Some(derivation), pool: Pool::new() });
     }
 
     /// Adds to the sample what follows from it. None of them sees what another one adds.
@@ -38,6 +39,7 @@ impl Derivations {
 impl Runner {
     fn derive(&mut self, tick: &Tick, sample: &Sample) -> Option<Arc<Sections>> {
         let Self { guard, derivation, pool } = self;
+        let derivation = derivation.as_mut()?;
         guard.call(tick.at, || {
             let (sections, result) = pool.fill(|sections: &mut Sections| {
                 sections.clear();
@@ -45,6 +47,12 @@ impl Runner {
             });
             result.map(|()| sections)
         })
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        self.guard.end(self.derivation.take());
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! 1. *observe*: who belongs to the job now, looked up once by one owner (`observe`);
 //! 2. *read*: the sources see an immutable [`Tick`](crate::source::Tick) with the observation in it; those that may block
-//!    work on threads of their own meanwhile (`source_runner`, `blocking_source`);
+//!    work on threads of their own meanwhile (`source_runner`, `reader`, `blocking_source`);
 //! 3. *derive*: what follows from the sample as the sources left it (`derive`);
 //! 4. the sample is handed to the sinks, each with a thread and a queue (`sink_runner`).
 //!
@@ -10,7 +10,10 @@
 
 mod blocking_source;
 mod derive;
+mod last_reading;
 mod observe;
+mod order;
+mod reader;
 mod ready_source;
 mod running;
 mod sampler;
@@ -18,7 +21,8 @@ mod sink_runner;
 mod source_runner;
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 use crate::derivation::Derivation;
 use crate::job::Run;
@@ -32,6 +36,9 @@ use sampler::Sampler;
 use sink_runner::{PendingSink, SinkRunners, WhenClosed};
 
 pub use running::Running;
+
+/// The shortest time between two samples.
+const SHORTEST: Duration = Duration::from_millis(1);
 
 /// A run to be sampled, put together from sources and sinks.
 pub struct Tracker {
@@ -124,14 +131,20 @@ impl Tracker {
         &mut self.run
     }
 
-    /// Begins: takes the baseline and samples from then on, one interval apart, on a thread of its own.
+    /// Begins: takes the baseline and samples from then on, one interval apart, on a thread of its own. An interval of less
+    /// than 1 ms counts as 1 ms.
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub fn start(self) -> io::Result<Running> {
+    pub fn start(mut self) -> io::Result<Running> {
+        self.run.interval = self.run.interval.max(SHORTEST);
         let run = Arc::new(self.run);
         let sinks = Arc::new(Mutex::new(SinkRunners::new(self.sinks, &run, self.when_closed)));
         let observer = ObserverRunner::new(self.observer);
-        Sampler::new(run, observer, self.derivations, Arc::clone(&sinks)).start(self.sources, self.host)
+        let (orders, inbox) = mpsc::channel();
+        let steps = Arc::default();
+        let sampler = Sampler::new(run, observer, self.derivations, Arc::clone(&sinks), Arc::clone(&steps));
+        sampler.start(self.sources, self.host, inbox)?;
+        Ok(Running::new(orders, sinks, steps))
     }
 }

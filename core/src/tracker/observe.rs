@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::guard::Guard;
-use crate::observer::{Moment, Observation, Observer};
+use crate::observer::{Moment, Observation, ObservedJob, Observer};
 use crate::source::Tick;
 
 /// Asks the observer of a run, if it has one.
@@ -30,20 +30,25 @@ impl ObserverRunner {
         let is_observed = guard.call(moment.at, || observer.observe(&Moment { elapsed, ..moment })).is_some();
         if is_observed {
             *last_observed = Some(moment.at);
-            return observer.seen();
         }
-        if guard.is_off() {
-            // It panicked, and what it holds may be anything.
-            return Observation::default();
+        // Nothing when it panicked: what it holds may be anything.
+        let seen = guard.run(|| observer.seen()).unwrap_or_default();
+        match is_observed {
+            true => seen,
+            false => Observation { processes: None, job: seen.job.map(ObservedJob::without_details) },
         }
-        Observation { processes: None, job: observer.seen().job.map(|job| job.without_details()) }
+    }
+}
+
+impl Drop for ObserverRunner {
+    fn drop(&mut self) {
+        self.guard.end(self.observer.take());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observer::ObservedJob;
 
     /// Counts what it was told of; fails and panics at these moments.
     #[derive(Default)]
@@ -52,6 +57,8 @@ mod tests {
         members: Vec<i32>,
         fails: Vec<u64>,
         panics: Option<u64>,
+        /// What it has seen cannot be told then.
+        shows_no: Option<usize>,
     }
 
     impl Observer for Counts {
@@ -66,6 +73,9 @@ mod tests {
         }
 
         fn seen(&self) -> Observation<'_> {
+            if self.shows_no == Some(self.members.len()) {
+                std::panic::panic_any("broken");
+            }
             let job = ObservedJob::new(7, true, &self.members).with_details(&self.elapsed);
             Observation { processes: Some(&[1, 7]), job: Some(job) }
         }
@@ -95,10 +105,13 @@ mod tests {
 
     #[test]
     fn after_a_panic_there_is_no_job() {
-        let mut runner = ObserverRunner::new(Some(Box::new(Counts { panics: Some(1), ..Counts::default() })));
         let start = Instant::now();
-        let mut has_job = |number| runner.observe(moment(number, start)).job.is_some();
-        assert_eq!([0, 1, 2].map(&mut has_job), [true, false, false]);
+        let panics = Counts { panics: Some(1), ..Counts::default() };
+        for observer in [panics, Counts { shows_no: Some(2), ..Counts::default() }] {
+            let mut runner = ObserverRunner::new(Some(Box::new(observer)));
+            let mut has_job = |number| runner.observe(moment(number, start)).job.is_some();
+            assert_eq!([0, 1, 2].map(&mut has_job), [true, false, false]);
+        }
         assert!(ObserverRunner::new(None).observe(moment(0, start)).job.is_none());
     }
 

@@ -2,15 +2,13 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, TryLockError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use super::sampler::Order;
-use super::sink_runner::{SinkRunner, SinkRunners};
+use super::order::Order;
+use super::sink_runner::{SinkRunner, SinkRunners, lock};
 use crate::job::Outcome;
 use crate::patience;
-use crate::sink::PATIENCE;
 
 /// A tracker at work. Dropping it stops the sampling; [`finish`](Running::finish) also closes the sinks in order.
 pub struct Running {
@@ -46,22 +44,13 @@ impl Running {
     pub fn finish(self, outcome: Outcome) {
         // The loop is gone already when the last sample was taken.
         let _ = self.orders.send(Order::Stop);
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            match self.sinks.try_lock() {
-                Ok(mut sinks) => return close(sinks.open(), outcome),
-                Err(TryLockError::Poisoned(poisoned)) => return close(poisoned.into_inner().open(), outcome),
-                // A sink without a thread of its own hangs in a write.
-                Err(TryLockError::WouldBlock) if Instant::now() > deadline => return,
-                Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(1)),
-            }
-        }
+        let mut sinks = lock(&self.sinks);
+        let sinks = sinks.open();
+        sinks.iter_mut().for_each(|sink| sink.close(outcome));
+        sinks.iter_mut().for_each(SinkRunner::wait);
+        // Last, because each is called here, and can hang.
+        sinks.iter_mut().for_each(|sink| sink.finish_direct(outcome));
     }
-}
-
-fn close(sinks: &mut [SinkRunner], outcome: Outcome) {
-    sinks.iter_mut().for_each(|sink| sink.close(outcome));
-    sinks.iter_mut().for_each(SinkRunner::wait);
 }
 
 #[cfg(test)]

@@ -9,22 +9,26 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::derive::Derivations;
 use super::observe::ObserverRunner;
-use super::running::Running;
-use super::sink_runner::{SinkRunners, lock};
-use super::source_runner::{Purpose, SourceRunner};
+use super::order::Order;
+use super::reader::Purpose;
+use super::sink_runner::{DirectWriter, SinkRunners, lock, write_direct};
+use super::source_runner::SourceRunner;
 use crate::clock::Clock;
+use crate::guard::Guard;
 use crate::job::Run;
 use crate::observer::Moment;
 use crate::pool::Pool;
 use crate::registry::linked_sections;
-use crate::sample::{Sample, Sections};
-use crate::source::{Host, SourceConfig};
+use crate::sample::{Sample, SectionEntry, Sections};
+use crate::source::{GRACE, Host, SourceConfig};
 
 pub(super) struct Sampler {
     sources: Vec<SourceRunner>,
     derivations: Derivations,
     defaults: Vec<(&'static str, Arc<Sections>)>,
     sinks: Arc<Mutex<SinkRunners>>,
+    /// The sinks without a thread, while a sample is written.
+    direct: Vec<Arc<Mutex<DirectWriter>>>,
     pool: Pool<Sample>,
     run: Arc<Run>,
     observer: ObserverRunner,
@@ -34,10 +38,13 @@ pub(super) struct Sampler {
     steps: Arc<AtomicUsize>,
 }
 
-/// What the sampler is told to do.
-pub(super) enum Order {
-    LastSample(mpsc::Sender<()>),
-    Stop,
+/// Which sample it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Regular,
+    /// Just before the last: it has answers that came late, and asks nobody.
+    Settling,
+    Last,
 }
 
 impl Sampler {
@@ -46,28 +53,33 @@ impl Sampler {
         observer: ObserverRunner,
         derivations: Derivations,
         sinks: Arc<Mutex<SinkRunners>>,
+        steps: Arc<AtomicUsize>,
     ) -> Self {
         Self {
             sources: Vec::new(),
             derivations,
-            defaults: default_sections(),
+            defaults: default_sections(linked_sections()),
             sinks,
+            direct: Vec::new(),
             pool: Pool::new(),
             run,
             observer,
             previous: Instant::now(),
             number: 0,
-            steps: Arc::default(),
+            steps,
         }
     }
 
-    /// Begins on a thread of its own.
+    /// Begins on a thread of its own, which does as `orders` say.
     ///
     /// # Errors
     /// When the system gives none.
-    pub(super) fn start(mut self, sources: Vec<(String, Box<dyn SourceConfig>)>, host: Host) -> io::Result<Running> {
-        let (orders, inbox) = mpsc::channel();
-        let (sinks, steps) = (Arc::clone(&self.sinks), Arc::clone(&self.steps));
+    pub(super) fn start(
+        mut self,
+        sources: Vec<(String, Box<dyn SourceConfig>)>,
+        host: Host,
+        orders: mpsc::Receiver<Order>,
+    ) -> io::Result<()> {
         thread::Builder::new().name("sampler".into()).spawn(move || {
             let start = Instant::now();
             for (name, config) in sources {
@@ -76,23 +88,24 @@ impl Sampler {
             }
             self.baseline(start);
             lock(&self.sinks).open();
-            self.work(start, &inbox);
+            self.work(start, &orders);
         })?;
-        Ok(Running::new(orders, sinks, steps))
+        Ok(())
     }
 
-    fn work(&mut self, start: Instant, inbox: &mpsc::Receiver<Order>) {
+    fn work(&mut self, start: Instant, orders: &mpsc::Receiver<Order>) {
         let mut clock = Clock::new(start, self.run.interval);
         loop {
-            match inbox.recv_timeout(clock.until_next(Instant::now())) {
+            match orders.recv_timeout(clock.until_next(Instant::now())) {
                 Err(RecvTimeoutError::Timeout) => {
                     let now = Instant::now();
                     let due = clock.advance(now);
-                    self.sample(now, due, false);
+                    self.sample(now, due, Kind::Regular);
                 }
                 Ok(Order::LastSample(done)) => {
+                    self.settle();
                     let now = Instant::now();
-                    self.sample(now, now, true);
+                    self.sample(now, now, Kind::Last);
                     // Nobody waits any more when the limit has passed.
                     let _ = done.send(());
                     return;
@@ -106,24 +119,37 @@ impl Sampler {
         Moment { number: self.number, at, elapsed: Duration::ZERO, interval: self.run.interval, last }
     }
 
-    fn baseline(&mut self, at: Instant) {
+    /// Takes the baseline, which was `due` then.
+    fn baseline(&mut self, due: Instant) {
+        let at = Instant::now();
         let moment = self.moment(at, false);
         self.previous = at;
         let Self { observer, sources, steps, .. } = self;
         let tick = observer.observe(moment);
         steps.fetch_add(1, Ordering::Relaxed);
-        sources.iter_mut().for_each(|source| source.ask(&tick, at, Purpose::Prime));
+        sources.iter_mut().for_each(|source| source.ask(&tick, due, Purpose::Prime));
         for source in sources {
-            source.prime(&tick, at);
+            source.prime(&tick, due);
             steps.fetch_add(1, Ordering::Relaxed);
         }
     }
 
+    /// Gives answers that were too late for their samples one of their own, so that the last one has room for what was
+    /// counted since.
+    fn settle(&mut self) {
+        let deadline = Instant::now() + GRACE;
+        let late = self.sources.iter_mut().filter_map(|source| source.settle(deadline).then_some(())).count();
+        if late > 0 {
+            let now = Instant::now();
+            self.sample(now, now, Kind::Settling);
+        }
+    }
+
     /// Takes a sample that was `due` then.
-    fn sample(&mut self, at: Instant, due: Instant, last: bool) {
+    fn sample(&mut self, at: Instant, due: Instant, kind: Kind) {
         let timestamp = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.number += 1;
-        let moment = self.moment(at, last);
+        let moment = self.moment(at, kind == Kind::Last);
         let Self { observer, sources, derivations, defaults, pool, run, steps, .. } = self;
         let elapsed = at.saturating_duration_since(self.previous);
         let tick = observer.observe(moment);
@@ -134,7 +160,9 @@ impl Sampler {
             sample.elapsed = elapsed;
             sample.parts.clear();
             sample.states.clear();
-            sources.iter_mut().for_each(|source| source.ask(&tick, due, Purpose::Sample));
+            if kind != Kind::Settling {
+                sources.iter_mut().for_each(|source| source.ask(&tick, due, Purpose::Sample));
+            }
             for source in sources {
                 sample.parts.extend(source.read(&tick, due));
                 sample.states.push(source.state());
@@ -148,18 +176,175 @@ impl Sampler {
             derivations.complete(&tick, sample);
         });
         self.previous = at;
-        lock(&self.sinks).open().iter_mut().for_each(|sink| sink.write(&sample));
+        self.direct.extend(lock(&self.sinks).open().iter_mut().filter_map(|sink| sink.hand_over(&sample)));
+        write_direct(&mut self.direct, &sample);
     }
 }
 
 /// The sections that are in a sample also when no source wrote them, each with its name.
-fn default_sections() -> Vec<(&'static str, Arc<Sections>)> {
-    let always = linked_sections().into_iter().filter_map(|entry| Some((entry.name, entry.write_default?)));
+fn default_sections(entries: Vec<&SectionEntry>) -> Vec<(&'static str, Arc<Sections>)> {
+    let always = entries.into_iter().filter_map(|entry| Some((entry.name, entry.write_default?)));
     always
-        .map(|(name, write)| {
+        .filter_map(|(name, write)| {
             let mut sections = Sections::default();
-            write(&mut sections);
-            (name, Arc::new(sections))
+            Guard::new(format!("section {name}")).run(|| write(&mut sections))?;
+            Some((name, Arc::new(sections)))
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::PoisonError;
+
+    use schemars::JsonSchema;
+    use serde::Serialize;
+
+    use super::super::Tracker;
+    use super::*;
+    use crate::job::Outcome;
+    use crate::sample::Section;
+    use crate::sink::Sink;
+    use crate::source::{Schedule, Source, Tick};
+
+    /// Takes its time at every other tick, and says when it was done.
+    struct Slow(Arc<Mutex<Instant>>);
+
+    impl Source for Slow {
+        fn collect(&mut self, tick: &Tick, _: &mut Sections) -> anyhow::Result<()> {
+            thread::sleep(Duration::from_millis(tick.number % 2 * 3));
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            Ok(())
+        }
+    }
+
+    /// What another source is told: when the one before it was done, when its own reading begins, and the time since the last.
+    struct Delayed {
+        done: Arc<Mutex<Instant>>,
+        readings: mpsc::Sender<(Instant, Instant, Duration)>,
+    }
+
+    impl Source for Delayed {
+        fn collect(&mut self, tick: &Tick, _: &mut Sections) -> anyhow::Result<()> {
+            let done = *self.done.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(self.readings.send((done, tick.at, tick.elapsed))?)
+        }
+    }
+
+    #[derive(Clone, Debug, Serialize, JsonSchema)]
+    struct Broken;
+
+    impl Default for Broken {
+        fn default() -> Self {
+            std::panic::panic_any("broken")
+        }
+    }
+
+    impl Section for Broken {
+        const NAME: &'static str = "broken";
+    }
+
+    #[test]
+    fn a_section_that_cannot_be_made_is_left_out() {
+        const ENTRIES: [SectionEntry; 2] =
+            [SectionEntry::always_present::<Broken>(), SectionEntry::always_present::<Count>()];
+        let names: Vec<_> = default_sections(ENTRIES.iter().collect()).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["count"]);
+    }
+
+    #[test]
+    fn an_interval_of_nothing_and_one_without_end_are_intervals() -> anyhow::Result<()> {
+        for interval in [Duration::ZERO, Duration::MAX] {
+            let readings = Arc::<AtomicUsize>::default();
+            let schedule = Schedule { blocking: true, ..Schedule::default() };
+            let run = Run { interval, ..Run::default() };
+            let running =
+                Tracker::new(run).own_source("count", LateCounter(Arc::clone(&readings)), schedule).start()?;
+            thread::sleep(Duration::from_millis(20));
+            assert!(running.take_last_sample(Duration::from_secs(20)), "{interval:?}");
+            running.finish(Outcome::default());
+            assert!(readings.load(Ordering::Relaxed) <= 20, "{interval:?}");
+        }
+        Ok(())
+    }
+
+    /// What was counted in one reading.
+    #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+    struct Count(u64);
+
+    impl Section for Count {
+        const NAME: &'static str = "count";
+
+        fn without_deltas(&self) -> Option<Self> {
+            Some(Self(0))
+        }
+    }
+
+    /// Counts its readings, each of which takes longer than a sample waits.
+    struct LateCounter(Arc<AtomicUsize>);
+
+    impl Source for LateCounter {
+        fn collect(&mut self, _: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+            thread::sleep(Duration::from_millis(4));
+            self.0.fetch_add(1, Ordering::Relaxed);
+            out.section::<Count>().0 = 1;
+            Ok(())
+        }
+
+        fn prime(&mut self, _: &Tick, _: &mut Sections) -> anyhow::Result<()> {
+            Ok(())
+        }
+    }
+
+    struct Sum(Arc<AtomicUsize>);
+
+    impl Sink for Sum {
+        fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
+            let counted = sample.get::<Count>().map_or(0, |count| count.0);
+            self.0.fetch_add(counted as usize, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_a_late_source_counted_is_in_the_samples_to_the_end() -> anyhow::Result<()> {
+        let run_of = |millis: u64| -> anyhow::Result<(usize, usize)> {
+            let (counted, sum) = (Arc::default(), Arc::default());
+            let run = Run { interval: Duration::from_millis(10), ..Run::default() };
+            let schedule = Schedule { blocking: true, ..Schedule::default() };
+            let tracker = Tracker::new(run).own_source("late", LateCounter(Arc::clone(&counted)), schedule);
+            let running = tracker.sink("sum", Sum(Arc::clone(&sum))).start()?;
+            thread::sleep(Duration::from_millis(millis));
+            assert!(running.take_last_sample(Duration::from_secs(20)));
+            running.finish(Outcome::default());
+            Ok((counted.load(Ordering::Relaxed), sum.load(Ordering::Relaxed)))
+        };
+        for millis in 50..60 {
+            // A machine that stands still for longer than the last sample waits keeps something out.
+            let mut tries = (0..5).map(|_| run_of(millis));
+            assert!(tries.any(|run| run.is_ok_and(|(counted, sum)| counted > 2 && counted == sum)));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_source_that_is_delayed_by_another_knows_the_time_between_its_own_readings() -> anyhow::Result<()> {
+        let done = Arc::new(Mutex::new(Instant::now()));
+        let (readings, read) = mpsc::channel();
+        let run = Run { interval: Duration::from_millis(10), ..Run::default() };
+        let tracker = Tracker::new(run).own_source("slow", Slow(Arc::clone(&done)), Schedule::default());
+        let running = tracker.own_source("delayed", Delayed { done, readings }, Schedule::default()).start()?;
+        let readings: Vec<_> = read.iter().take(6).collect();
+        drop(read);
+        running.finish(Outcome::default());
+        assert_eq!(readings[0].2, Duration::ZERO, "the baseline");
+        for (done, at, _) in &readings {
+            assert!(at >= done, "its reading begins after that of the other");
+        }
+        for pair in readings.windows(2) {
+            let (_, at, elapsed) = pair[1];
+            assert_eq!(elapsed, at - pair[0].1);
+        }
+        Ok(())
+    }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -68,9 +68,7 @@ enum Delivery {
     /// The sink has a thread and a queue.
     Queue { samples: Option<SyncSender<Arc<Sample>>>, shared: Arc<Shared>, done: Receiver<()> },
     /// The system gave no thread: the sink is called by the sampler.
-    Direct(Writer),
-    /// It had no thread, and has finished.
-    Closed,
+    Direct(Arc<Mutex<DirectWriter>>),
 }
 
 #[derive(Default)]
@@ -110,19 +108,25 @@ impl SinkRunner {
         let left = spawned.err().and_then(|error| Some((error, take(&writer)?)));
         let delivery = match left {
             None => Delivery::Queue { samples: Some(samples), shared, done },
-            Some((error, mut writer)) => {
+            Some((error, writer)) => {
                 log::warn!("{component}: no thread for it ({error}), so the sampler writes, and waits where it blocks");
-                writer.start(run);
-                Delivery::Direct(writer)
+                return Self::direct(component, writer, patience, run);
             }
         };
         Self { component, patience, delivery, lost: 0 }
     }
 
-    /// Hands over a sample, without waiting.
-    pub(crate) fn write(&mut self, sample: &Arc<Sample>) {
+    /// One that is called by the sampler.
+    fn direct(component: String, writer: Writer, patience: Duration, run: &Arc<Run>) -> Self {
+        let writer = DirectWriter { writer, not_started: Some(Arc::clone(run)) };
+        Self { component, patience, delivery: Delivery::Direct(Arc::new(Mutex::new(writer))), lost: 0 }
+    }
+
+    /// Hands over a sample, without waiting. A sink without a thread is given back: it is to be called by who holds no lock,
+    /// for it can hang.
+    pub(crate) fn hand_over(&mut self, sample: &Arc<Sample>) -> Option<Arc<Mutex<DirectWriter>>> {
         match &mut self.delivery {
-            Delivery::Direct(writer) => writer.write(sample),
+            Delivery::Direct(writer) => return Some(Arc::clone(writer)),
             Delivery::Queue { samples: Some(samples), .. } => {
                 if let Err(TrySendError::Full(_)) = samples.try_send(Arc::clone(sample)) {
                     if self.lost == 0 {
@@ -131,22 +135,26 @@ impl SinkRunner {
                     self.lost += 1;
                 }
             }
-            Delivery::Queue { samples: None, .. } | Delivery::Closed => (),
+            Delivery::Queue { samples: None, .. } => (),
+        }
+        None
+    }
+
+    /// Tells a sink with a thread that nothing follows.
+    pub(crate) fn close(&mut self, outcome: Outcome) {
+        if let Delivery::Queue { samples, shared, .. } = &mut self.delivery {
+            let _ = shared.outcome.set(outcome);
+            *samples = None;
         }
     }
 
-    /// Tells the sink that nothing follows.
-    pub(crate) fn close(&mut self, outcome: Outcome) {
-        match &mut self.delivery {
-            Delivery::Direct(writer) => {
-                writer.finish(outcome);
-                self.delivery = Delivery::Closed;
-            }
-            Delivery::Closed => (),
-            Delivery::Queue { samples, shared, .. } => {
-                let _ = shared.outcome.set(outcome);
-                *samples = None;
-            }
+    /// Finishes a sink without a thread, unless the sampler hangs in it.
+    pub(crate) fn finish_direct(&mut self, outcome: Outcome) {
+        let Delivery::Direct(writer) = &self.delivery else { return };
+        let free = patience::within(self.patience, |part| try_lock(writer, part));
+        match free {
+            Some(mut writer) => writer.finish(outcome),
+            None => log::warn!("{} is stuck; what it had not written yet is lost", self.component),
         }
     }
 
@@ -169,6 +177,45 @@ impl SinkRunner {
     }
 }
 
+/// Tries it for so long.
+fn try_lock<T>(mutex: &Mutex<T>, limit: Duration) -> Option<MutexGuard<'_, T>> {
+    let deadline = Instant::now() + limit;
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return None,
+            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+/// A sink that the sampler calls. It is started with its first call.
+pub(crate) struct DirectWriter {
+    writer: Writer,
+    not_started: Option<Arc<Run>>,
+}
+
+impl DirectWriter {
+    fn started(&mut self) -> &mut Writer {
+        if let Some(run) = self.not_started.take() {
+            self.writer.start(&run);
+        }
+        &mut self.writer
+    }
+
+    fn finish(&mut self, outcome: Outcome) {
+        self.started().finish(outcome);
+    }
+}
+
+/// Writes a sample to sinks without a thread, one after the other.
+pub(super) fn write_direct(writers: &mut Vec<Arc<Mutex<DirectWriter>>>, sample: &Sample) {
+    for writer in writers.drain(..) {
+        writer.lock().unwrap_or_else(PoisonError::into_inner).started().write(sample);
+    }
+}
+
 fn take(cell: &Mutex<Option<Writer>>) -> Option<Writer> {
     cell.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
@@ -176,22 +223,24 @@ fn take(cell: &Mutex<Option<Writer>>) -> Option<Writer> {
 /// Calls the sink, guarded.
 struct Writer {
     guard: Guard,
-    sink: Box<dyn Sink>,
+    /// Until the writer ends.
+    sink: Option<Box<dyn Sink>>,
     closed: Option<WhenClosed>,
 }
 
 impl Writer {
     fn new(component: &str, sink: Box<dyn Sink>, closed: Option<WhenClosed>) -> Self {
-        Self { guard: Guard::new(component.to_owned()), sink, closed }
+        Self { guard: Guard::new(component.to_owned()), sink: Some(sink), closed }
     }
 
     fn start(&mut self, run: &Run) {
-        let sink = &mut self.sink;
+        let Some(sink) = &mut self.sink else { return };
         self.guard.call(Instant::now(), || sink.start(run));
     }
 
     fn write(&mut self, sample: &Sample) {
-        let (sink, mut broken) = (&mut self.sink, false);
+        let Some(sink) = &mut self.sink else { return };
+        let mut broken = false;
         self.guard.call(Instant::now(), || match sink.write(sample) {
             Err(error) if is_broken_pipe(&error) => {
                 broken = true;
@@ -214,13 +263,73 @@ impl Writer {
 
     fn finish(&mut self, outcome: Outcome) {
         let Self { guard, sink, .. } = self;
-        if !guard.is_off() {
+        if let (Some(sink), false) = (sink, guard.is_off()) {
             guard.call_last(|| sink.finish(&outcome));
         }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.guard.end(self.sink.take());
     }
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let kinds = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
     kinds.into_iter().any(|kind| kind == io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::running::Running;
+    use super::*;
+
+    /// Says when it is called, and then waits until it may go on.
+    struct Hangs(mpsc::Sender<()>, Receiver<()>);
+
+    impl Sink for Hangs {
+        fn write(&mut self, _: &Sample) -> anyhow::Result<()> {
+            self.0.send(())?;
+            Ok(self.1.recv()?)
+        }
+    }
+
+    struct Finished(mpsc::Sender<Outcome>);
+
+    impl Sink for Finished {
+        fn write(&mut self, _: &Sample) -> anyhow::Result<()> {
+            Ok(())
+        }
+
+        fn finish(&mut self, outcome: &Outcome) -> anyhow::Result<()> {
+            Ok(self.0.send(*outcome)?)
+        }
+    }
+
+    #[test]
+    fn a_sink_without_a_thread_that_hangs_keeps_no_outcome_from_others() -> anyhow::Result<()> {
+        let ((began, begun), (go_on, gate), (finished, outcomes)) = (mpsc::channel(), mpsc::channel(), mpsc::channel());
+        let (run, short) = (Arc::new(Run::default()), Duration::from_millis(50));
+        let mut sinks =
+            SinkRunners::new(vec![("b".into(), Box::new(Finished(finished)), crate::sink::PATIENCE)], &run, None);
+        let writer = Writer::new("sink a", Box::new(Hangs(began, gate)), None);
+        sinks.open.push(SinkRunner::direct("sink a".into(), writer, short, &run));
+        let sinks = Arc::new(Mutex::new(sinks));
+        let sampler = thread::spawn({
+            let sinks = Arc::clone(&sinks);
+            move || {
+                let sample = Arc::default();
+                let mut direct = lock(&sinks).open().iter_mut().filter_map(|sink| sink.hand_over(&sample)).collect();
+                write_direct(&mut direct, &sample);
+            }
+        });
+        begun.recv()?;
+        let outcome = Outcome { exit_code: Some(3), signal: None };
+        Running::new(mpsc::channel().0, sinks, Arc::default()).finish(outcome);
+        assert_eq!(outcomes.try_recv(), Ok(outcome), "while the other one hangs");
+        go_on.send(())?;
+        assert!(sampler.join().is_ok());
+        Ok(())
+    }
 }

@@ -4,117 +4,127 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::blocking_source::BlockingSource;
+use super::last_reading::LastReading;
+use super::reader::{Purpose, Reader, Reading};
 use crate::guard::Guard;
-use crate::pool::Pool;
 use crate::sample::{Sections, SourceState};
-use crate::source::{Cadence, Host, Schedule, Source, SourceConfig, Tick};
+use crate::source::{Cadence, Host, Schedule, SourceConfig, Tick};
 
 /// A source of a run.
-pub(crate) struct SourceRunner {
+pub(super) struct SourceRunner {
     name: Arc<str>,
+    /// For what is called of the source on the sampler's thread beside its readings.
+    guard: Guard,
     state: SourceState,
     cadence: Cadence,
-    thread: Thread,
+    access: Access,
     /// When the tick of its last reading was due, which is exact where the tick itself came a little early or late.
     last_due: Option<Instant>,
     last: LastReading,
 }
 
-/// Where the source is read.
-enum Thread {
-    /// On the sampler's thread.
-    Sampler(Box<Reader>),
-    /// On one of its own.
-    Own(BlockingSource),
+/// How the source is read.
+enum Access {
+    /// At once, on the sampler's thread.
+    Direct(Box<Reader>),
+    /// By a thread of its own, which is asked.
+    Asked(BlockingSource),
     /// Not at all: it is absent, or was read for good.
     Ended,
 }
 
-/// What a source is read for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// For the deltas of the first sample.
-    Prime,
-    /// For a sample.
-    Sample,
-}
-
-#[derive(Clone)]
-pub(super) enum Reading {
-    /// The hardware is not here.
-    Absent,
-    /// The source failed, or is paused because it did.
-    Failed,
-    Read(Arc<Sections>),
-}
-
 impl SourceRunner {
-    pub(crate) fn new(name: &str, config: Box<dyn SourceConfig>, host: &Host, interval: Duration) -> Self {
-        let Schedule { cadence, blocking } = config.schedule();
+    pub(super) fn new(name: &str, config: Box<dyn SourceConfig>, host: &Host, interval: Duration) -> Self {
         let component = format!("source {name}");
-        let is_absent = blocking && config.is_plainly_absent(host);
+        let mut guard = Guard::new(component.clone());
+        let asked = guard.run(|| {
+            let schedule = config.schedule();
+            (schedule, schedule.blocking && config.is_plainly_absent(host))
+        });
+        let (Schedule { cadence, blocking }, is_absent) = asked.unwrap_or_default();
         let reader = Reader::new(&component, config, host.clone());
-        let (mut state, mut thread) = (SourceState::Awaited, Thread::Ended);
-        if is_absent {
+        let (mut state, mut access) = (SourceState::Awaited, Access::Ended);
+        if guard.is_off() {
+            state = SourceState::Failed;
+        } else if is_absent {
             state = SourceState::Absent;
         } else if blocking {
             let every = if let Cadence::Every(every) = cadence { every.max(interval) } else { interval };
             match BlockingSource::new(name, reader, every) {
-                Ok(source) => thread = Thread::Own(source),
+                Ok(source) => access = Access::Asked(source),
                 Err(error) => {
                     log::warn!("{component}: no thread for it ({error}), so it is off");
                     state = SourceState::Absent;
                 }
             }
         } else {
-            thread = Thread::Sampler(Box::new(reader));
+            access = Access::Direct(Box::new(reader));
         }
-        Self { name: name.into(), state, cadence, thread, last_due: None, last: LastReading::default() }
+        Self { name: name.into(), guard, state, cadence, access, last_due: None, last: LastReading::default() }
     }
 
     /// Its name, and what came of reading it so far.
-    pub(crate) fn state(&self) -> (Arc<str>, SourceState) {
+    pub(super) fn state(&self) -> (Arc<str>, SourceState) {
         (Arc::clone(&self.name), self.state)
     }
 
     /// Asks a source that blocks, so that it works while the others are read. The tick was `due` then.
-    pub(crate) fn ask(&mut self, tick: &Tick, due: Instant, purpose: Purpose) {
+    pub(super) fn ask(&mut self, tick: &Tick, due: Instant, purpose: Purpose) {
         let is_due = self.is_due(tick, due);
         let purpose = if self.cadence == Cadence::Once { Purpose::Sample } else { purpose };
-        if let Thread::Own(source) = &mut self.thread
+        if let Access::Asked(source) = &mut self.access
             && source.ask(tick, is_due, purpose)
         {
             self.last_due = Some(due);
         }
     }
 
+    /// Before the last tick of a run: waits until `deadline` for an answer that was too late for its own sample. Says whether it
+    /// has come and is to be read. What is read once counts nothing, and is not waited for.
+    pub(super) fn settle(&mut self, deadline: Instant) -> bool {
+        match &mut self.access {
+            Access::Asked(source) => self.cadence != Cadence::Once && source.settle(deadline),
+            Access::Direct(_) | Access::Ended => false,
+        }
+    }
+
     /// Primes a source that is read here. One that blocks was asked, and one that is read once has no counters.
-    pub(crate) fn prime(&mut self, tick: &Tick, due: Instant) {
-        if let Thread::Sampler(reader) = &mut self.thread
+    pub(super) fn prime(&mut self, tick: &Tick, due: Instant) {
+        if let Access::Direct(reader) = &mut self.access
             && self.cadence != Cadence::Once
         {
             self.last_due = Some(due);
-            let reading = reader.read(*tick, Purpose::Prime);
+            let reading = reader.read(tick, Purpose::Prime);
             self.keep(reading);
         }
     }
 
     /// What belongs into the sample of this tick. Waits for a source that blocks only as long as nobody is kept.
-    pub(crate) fn read(&mut self, tick: &Tick, due: Instant) -> Option<Arc<Sections>> {
+    pub(super) fn read(&mut self, tick: &Tick, due: Instant) -> Option<Arc<Sections>> {
         let is_due = self.is_due(tick, due);
-        let reading = match &mut self.thread {
-            Thread::Ended => return None,
-            Thread::Own(source) => source.read(tick),
-            Thread::Sampler(_) if !is_due => None,
-            Thread::Sampler(reader) => {
+        let reading = match &mut self.access {
+            Access::Ended => return None,
+            Access::Asked(source) => source.read(tick),
+            Access::Direct(_) if !is_due => None,
+            Access::Direct(reader) => {
                 self.last_due = Some(due);
-                Some(reader.read(*tick, Purpose::Sample))
+                Some(reader.read(tick, Purpose::Sample))
             }
         };
         match reading {
             Some(reading) => self.keep(reading),
-            None => self.last.repeat(),
+            None => self.repeat(),
         }
+    }
+
+    fn repeat(&mut self) -> Option<Arc<Sections>> {
+        let Self { guard, last, .. } = self;
+        if let Some(sections) = guard.run(|| last.repeat()) {
+            return sections;
+        }
+        // Its section panicked.
+        self.access = Access::Ended;
+        self.keep(Reading::Failed)
     }
 
     /// Keeps what was read, for a sample and for those that repeat it.
@@ -128,7 +138,7 @@ impl SourceRunner {
         self.last.set(sections.clone());
         match (state, self.cadence) {
             // Its thread, if it has one, ends as well.
-            (SourceState::Absent, _) | (SourceState::Read, Cadence::Once) => self.thread = Thread::Ended,
+            (SourceState::Absent, _) | (SourceState::Read, Cadence::Once) => self.access = Access::Ended,
             // It is tried again.
             (SourceState::Failed, Cadence::Once) => self.last_due = None,
             _ => (),
@@ -142,84 +152,9 @@ impl SourceRunner {
         self.last_due.is_none_or(|last| match self.cadence {
             Cadence::EveryTick => true,
             Cadence::Once => false,
-            Cadence::Every(every) => due.saturating_duration_since(last) + rounding >= every,
+            // At the end as well, so that nothing that was counted since is missing.
+            Cadence::Every(every) => tick.last || due.saturating_duration_since(last) + rounding >= every,
         })
-    }
-}
-
-/// What was last read, as a sample gets it.
-#[derive(Default)]
-struct LastReading {
-    sections: Option<Arc<Sections>>,
-    is_repeated: bool,
-}
-
-impl LastReading {
-    fn set(&mut self, sections: Option<Arc<Sections>>) {
-        *self = Self { sections, is_repeated: false };
-    }
-
-    /// Once more, without what is counted over an interval.
-    fn repeat(&mut self) -> Option<Arc<Sections>> {
-        if !self.is_repeated {
-            self.is_repeated = true;
-            if let Some(repeated) = self.sections.as_ref().and_then(|sections| sections.without_deltas()) {
-                self.sections = Some(Arc::new(repeated));
-            }
-        }
-        self.sections.clone()
-    }
-}
-
-/// Builds the source when it is first read, and reads it.
-pub(super) struct Reader {
-    guard: Guard,
-    config: Box<dyn SourceConfig>,
-    host: Host,
-    source: Option<Box<dyn Source>>,
-    /// It was looked for and is not here. A tick can ask once more before it has heard so.
-    absent: bool,
-    pool: Pool<Sections>,
-    /// When it last succeeded. Whoever fails leaves its counters as they were.
-    last_read: Option<Instant>,
-}
-
-impl Reader {
-    pub(super) fn new(component: &str, config: Box<dyn SourceConfig>, host: Host) -> Self {
-        let guard = Guard::new(component.to_owned());
-        Self { guard, config, host, source: None, absent: false, pool: Pool::new(), last_read: None }
-    }
-
-    pub(super) fn component(&self) -> &str {
-        self.guard.component()
-    }
-
-    pub(super) fn read(&mut self, mut tick: Tick<'_>, purpose: Purpose) -> Reading {
-        tick.elapsed = self.last_read.map_or(Duration::ZERO, |last| tick.at.saturating_duration_since(last));
-        let Self { guard, config, host, source, absent, pool, last_read } = self;
-        if *absent {
-            return Reading::Absent;
-        }
-        let reading = guard.call(tick.at, || {
-            if source.is_none() {
-                *source = config.build(host)?;
-            }
-            let Some(source) = source else {
-                *absent = true;
-                return Ok(Reading::Absent);
-            };
-            let (sections, result) = pool.fill(|sections: &mut Sections| {
-                sections.clear();
-                match purpose {
-                    Purpose::Prime => source.prime(&tick, sections),
-                    Purpose::Sample => source.collect(&tick, sections),
-                }
-            });
-            result?;
-            *last_read = Some(tick.at);
-            Ok(Reading::Read(sections))
-        });
-        reading.unwrap_or(Reading::Failed)
     }
 }
 
@@ -232,6 +167,7 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::sample::Section;
+    use crate::source::Source;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -239,6 +175,8 @@ mod tests {
     struct Read {
         number: u64,
         elapsed: Duration,
+        #[serde(skip)]
+        at: Option<Instant>,
     }
 
     impl Section for Read {
@@ -251,7 +189,7 @@ mod tests {
     impl Source for Fails {
         fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
             anyhow::ensure!(!self.0.contains(&tick.number), "not now");
-            *out.section() = Read { number: tick.number, elapsed: tick.elapsed };
+            *out.section() = Read { number: tick.number, elapsed: tick.elapsed, at: Some(tick.at) };
             Ok(())
         }
     }
@@ -298,17 +236,101 @@ mod tests {
         assert_eq!(read_at(200 * MS, 100 * MS, |number| 60 * MS * u32::from(number % 4 == 2)), multiples(2));
     }
 
+    /// What panics beside the readings.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Broken {
+        Schedule,
+        Glance,
+        Section,
+        Drop,
+    }
+
+    #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+    struct BrokenSection(bool);
+
+    impl Section for BrokenSection {
+        const NAME: &'static str = "broken";
+
+        fn without_deltas(&self) -> Option<Self> {
+            if self.0 { std::panic::panic_any("broken") } else { None }
+        }
+    }
+
+    impl SourceConfig for Broken {
+        fn build(&self, _: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
+            Ok(Some(Box::new(BrokenSource(*self))))
+        }
+
+        fn is_plainly_absent(&self, _: &Host) -> bool {
+            if *self == Broken::Glance { std::panic::panic_any("broken") } else { false }
+        }
+
+        fn schedule(&self) -> Schedule {
+            match self {
+                Broken::Schedule => std::panic::panic_any("broken"),
+                Broken::Glance => Schedule { cadence: Cadence::EveryTick, blocking: true },
+                Broken::Section | Broken::Drop => Schedule { cadence: Cadence::Every(60_000 * MS), blocking: false },
+            }
+        }
+
+        fn typetag_deserialize(&self) {}
+    }
+
+    struct BrokenSource(Broken);
+
+    impl Source for BrokenSource {
+        fn collect(&mut self, _: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+            out.section::<BrokenSection>().0 = self.0 == Broken::Section;
+            Ok(())
+        }
+    }
+
+    impl Drop for BrokenSource {
+        fn drop(&mut self) {
+            if self.0 == Broken::Drop {
+                std::panic::panic_any("broken")
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_beside_its_readings_switches_it_off() {
+        let start = Instant::now();
+        for broken in [Broken::Schedule, Broken::Glance, Broken::Section, Broken::Drop] {
+            let mut runner = SourceRunner::new("test", Box::new(broken), &Host::default(), 1000 * MS);
+            let tick = tick(0, start, 1000 * MS);
+            runner.prime(&tick, start);
+            let sections = [0, 1].map(|_| runner.read(&tick, start).is_some());
+            let works = broken == Broken::Drop;
+            assert_eq!(sections, [works; 2], "{broken:?}");
+            assert_eq!(runner.state().1, if works { SourceState::Read } else { SourceState::Failed }, "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn it_is_read_at_the_end_as_well() {
+        let second = 1000 * MS;
+        let mut runner = runner(&[], Cadence::Every(60 * second), second);
+        let start = Instant::now();
+        let mut read = |number: u64, last: bool| {
+            let at = start + second * number as u32;
+            let tick = Tick { last, ..tick(number, at, second) };
+            runner.read(&tick, at)?.get::<Read>().map(|read| read.number)
+        };
+        assert_eq!([(0, false), (1, false), (50, true)].map(|(number, last)| read(number, last)), [0, 0, 50].map(Some));
+    }
+
     /// Says what it was read for.
     struct Says;
 
     impl Source for Says {
         fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-            *out.section() = Read { number: tick.number, elapsed: tick.elapsed };
+            *out.section() = Read { number: tick.number, elapsed: tick.elapsed, at: Some(tick.at) };
             Ok(())
         }
 
         fn prime(&mut self, _: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-            *out.section() = Read { number: 1000, elapsed: Duration::ZERO };
+            *out.section() = Read { number: 1000, ..Read::default() };
             Ok(())
         }
     }
@@ -343,17 +365,21 @@ mod tests {
         let interval = 1000 * MS;
         let mut runner = runner(&[2], Cadence::EveryTick, interval);
         let start = Instant::now();
-        let mut elapsed = |number: u64, at: Duration| {
+        let mut read = |number: u64, at: Duration| {
             let at = start + at;
             let sections = runner.read(&tick(number, at, interval), at)?;
-            sections.get::<Read>().map(|read| read.elapsed)
+            sections.get::<Read>().and_then(|read| Some((read.at?, read.elapsed)))
         };
-        assert_eq!(elapsed(0, Duration::ZERO), Some(Duration::ZERO));
-        assert_eq!(elapsed(1, interval), Some(interval));
-        assert_eq!(elapsed(2, interval * 2), None, "it fails");
-        assert_eq!(elapsed(3, interval * 2 + 500 * MS), None, "it is paused");
-        assert_eq!(elapsed(4, interval * 4), Some(interval * 3));
-        assert_eq!(elapsed(5, interval * 5), Some(interval));
+        let (first, elapsed) = read(0, Duration::ZERO).unwrap();
+        assert_eq!(elapsed, Duration::ZERO);
+        let (second, elapsed) = read(1, interval).unwrap();
+        assert_eq!(elapsed, second - first);
+        assert!(read(2, interval * 2).is_none(), "it fails");
+        assert!(read(3, interval * 2 + 500 * MS).is_none(), "it is paused");
+        let (third, elapsed) = read(4, interval * 4).unwrap();
+        assert_eq!(elapsed, third - second);
+        let (fourth, elapsed) = read(5, interval * 5).unwrap();
+        assert_eq!(elapsed, fourth - third);
     }
 
     #[test]

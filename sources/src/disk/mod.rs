@@ -37,6 +37,7 @@ impl SourceConfig for DiskConfig {
             devices: Devices::open(host)?,
             facts: facts.context("no thread to look at the mounts")?,
             asked: None,
+            first_wait: FIRST_ANSWER,
             has_news: false,
         })))
     }
@@ -52,13 +53,16 @@ struct Disk {
     devices: Devices,
     facts: Background<(Instant, bool), Arc<Facts>>,
     asked: Option<Instant>,
+    /// How long the first sample waits for the facts; nothing once it has waited.
+    first_wait: Duration,
     /// Whether a device came up or began to work that was not known.
     has_news: bool,
 }
 
 impl Source for Disk {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        self.read(tick, out, FIRST_ANSWER)
+        let wait = std::mem::take(&mut self.first_wait);
+        self.read(tick, out, wait)
     }
 
     /// Nobody waits for the facts, which are asked for with it. Every device is news then.
@@ -123,13 +127,15 @@ fn set_identity(disk: &mut DiskMetrics, name: &str, identity: &Identity) {
 
 fn set_counters(disk: &mut DiskMetrics, before: &Counters, now: &Counters, millis: f64) {
     let secs = millis / 1e3;
-    let bytes = |now: u64, before: u64| rate(now.saturating_mul(SECTOR), before.saturating_mul(SECTOR), secs);
+    let bytes = |now: &Transfers, before: &Transfers| now.sectors.saturating_sub(before.sectors).saturating_mul(SECTOR);
     let latency = |now: &Transfers, before: &Transfers| {
         let done = now.completed.saturating_sub(before.completed);
         (done > 0).then(|| now.millis.saturating_sub(before.millis) as f64 / done as f64)
     };
-    disk.read_bytes_per_sec = Some(bytes(now.reads.sectors, before.reads.sectors));
-    disk.write_bytes_per_sec = Some(bytes(now.writes.sectors, before.writes.sectors));
+    disk.read_bytes = bytes(&now.reads, &before.reads);
+    disk.write_bytes = bytes(&now.writes, &before.writes);
+    disk.read_bytes_per_sec = Some(rate(disk.read_bytes, 0, secs));
+    disk.write_bytes_per_sec = Some(rate(disk.write_bytes, 0, secs));
     disk.read_bytes_total = Some(now.reads.sectors.saturating_mul(SECTOR));
     disk.write_bytes_total = Some(now.writes.sectors.saturating_mul(SECTOR));
     disk.reads_per_sec = Some(rate(now.reads.completed, before.reads.completed, secs));

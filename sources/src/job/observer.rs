@@ -1,6 +1,7 @@
 //! Looks at the job at each tick, before the sources are read.
 
 use std::sync::mpsc::Sender;
+use std::time::Instant;
 
 use anyhow::Context;
 use resource_tracker_core::{Host, Moment, Observation, ObservedJob, Observer};
@@ -29,6 +30,7 @@ struct Open {
 
 /// What the sources of this crate know of the job beyond who belongs to it.
 pub(crate) struct JobDetails {
+    observed_at: Instant,
     tree: Tree,
     reaped: Reaped,
     cgroup: JobCgroup,
@@ -55,11 +57,12 @@ impl Observer for JobObserver {
         let reaped = self.job.ledger.reaped();
         let Open { pids, details } = match &mut self.open {
             Some(open) => open,
-            closed => closed.insert(Open::new(&self.host, self.job.cgroup.clone())?),
+            closed => closed.insert(Open::new(&self.host, self.job.cgroup.clone(), moment.at)?),
         };
         pids.begin_tick();
         details.tree.walk(&self.job, reaped.root, pids, moment)?;
         details.reaped = reaped;
+        details.observed_at = moment.at;
         self.members.clear();
         self.members.extend(details.alive().map(|member| member.stat.pid));
         if let Some(to) = &self.tell {
@@ -81,8 +84,8 @@ impl Observer for JobObserver {
 }
 
 impl Open {
-    fn new(host: &Host, cgroup: JobCgroup) -> anyhow::Result<Self> {
-        let details = JobDetails { tree: Tree::new(host)?, reaped: Reaped::default(), cgroup };
+    fn new(host: &Host, cgroup: JobCgroup, observed_at: Instant) -> anyhow::Result<Self> {
+        let details = JobDetails { observed_at, tree: Tree::new(host)?, reaped: Reaped::default(), cgroup };
         Ok(Self { pids: Pids::open(&host.procfs)?, details })
     }
 }
@@ -94,6 +97,11 @@ impl JobDetails {
     /// When the job was not observed at this tick.
     pub(crate) fn of<'a>(job: &ObservedJob<'a>) -> anyhow::Result<&'a Self> {
         job.details().context("the processes of the job could not be looked at")
+    }
+
+    /// The moment as of which all this is.
+    pub(crate) fn observed_at(&self) -> Instant {
+        self.observed_at
     }
 
     /// Whether the root was ever there.
@@ -137,7 +145,7 @@ impl JobDetails {
 mod tests {
     use std::path::Path;
     use std::sync::mpsc;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use super::*;
 

@@ -5,6 +5,8 @@ mod group;
 mod pss;
 mod totals;
 
+use std::time::{Duration, Instant};
+
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 use resource_tracker_metrics::{ProcessAccounting, ProcessMetrics};
 use schemars::JsonSchema;
@@ -39,6 +41,7 @@ impl SourceConfig for ProcessConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         Ok(Some(Box::new(Process {
             account: Account::new(),
+            counted: None,
             group: None,
             pss: PssReader::new(host, self.pss_budget_pct / 100.0),
             switches_before: Switches::default(),
@@ -56,6 +59,9 @@ register_source!(
 
 struct Process {
     account: Account,
+    /// When the processes were observed whose use was counted last. The time since the last reading of this source is another
+    /// one: it only adds up what the observer has read.
+    counted: Option<Instant>,
     group: Option<Group>,
     pss: PssReader,
     /// CPUs that there are, or can be while it runs.
@@ -72,15 +78,16 @@ impl Source for Process {
         let Some(job) = &tick.job else { return Ok(()) };
         // It fails when the job was not observed, and never otherwise: so it misses nobody who is gone.
         let (spawned, job) = (job.spawned, JobDetails::of(job)?);
+        let elapsed = self.count(job);
         if !job.was_seen() {
             return Ok(());
         }
         // Last, so that it is never behind the processes in it.
         let group = self.group.get_or_insert_with(|| Group::open(job.cgroup())).read();
         let (members, gone) = (job.members(), job.gone());
-        let possible = self.cpus.map_or(u64::MAX, |cpus| tick.elapsed.as_nanos() as u64 * cpus);
+        let possible = self.cpus.map_or(u64::MAX, |cpus| elapsed.as_nanos() as u64 * cpus);
         let (used, accounting) = self.account.advance(members, gone, job.reaped(), group, spawned, possible);
-        fill_usage(metrics, &used, tick.elapsed.as_secs_f64(), self.cpus);
+        fill_usage(metrics, &used, elapsed.as_secs_f64(), self.cpus);
         fill_members(metrics, members);
         self.fill_found(metrics, job, accounting);
         let pss = self.pss.read(job, tick.at);
@@ -92,13 +99,19 @@ impl Source for Process {
     fn prime(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         match &tick.job {
             // Its first interval began with its birth.
-            Some(job) if job.spawned => JobDetails::of(job).map(drop),
+            Some(job) if job.spawned => JobDetails::of(job).map(|job| _ = self.count(job)),
             _ => self.collect(tick, out),
         }
     }
 }
 
 impl Process {
+    /// What this observation finds is counted now. Says how much later it is than the one before.
+    fn count(&mut self, job: &JobDetails) -> Duration {
+        let now = job.observed_at();
+        self.counted.replace(now).map_or(Duration::ZERO, |before| now.saturating_duration_since(before))
+    }
+
     fn fill_found(&mut self, metrics: &mut ProcessMetrics, job: &JobDetails, accounting: ProcessAccounting) {
         let Found { switches, peak_rss, ignores_children } = job.found();
         metrics.process_accounting = Some(match accounting {

@@ -1,0 +1,10 @@
+//! What the sampler is told to do, from another thread.
+
+use std::sync::mpsc;
+
+pub(super) enum Order {
+    /// Take one more sample and end; say so when it is taken.
+    LastSample(mpsc::Sender<()>),
+    /// End.
+    Stop,
+}
