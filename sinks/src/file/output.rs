@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use resource_tracker_core::trust::Owner;
+use resource_tracker_core::trust::{Owner, Whose};
 use rustix::fs::{OFlags, fcntl_setfl};
 
 use super::IfExists;
 use super::contents::Contents;
-use super::location::{Destination, Inode, Location, open_stream};
+use super::destination::Destination;
+use super::location::{Inode, Location};
 use super::lock::{Lock, Turn};
 use super::rotation::set_aside;
 use crate::stream::write_whole;
@@ -57,8 +58,7 @@ impl Output {
     pub(super) fn check(path: &Path, if_exists: IfExists, contents: Contents) -> anyhow::Result<()> {
         let existing = match Destination::of(path)? {
             Destination::File(location) => location.look()?,
-            Destination::Stream if std::fs::metadata(path).is_ok_and(|found| found.is_file()) => File::open(path).ok(),
-            Destination::Stream => None,
+            Destination::Stream(stream) => stream.look(),
         };
         existing.map_or(Ok(()), |file| if_exists.judge(&file, path, contents))
     }
@@ -71,13 +71,22 @@ impl Output {
         contents: Contents,
         is_rotated: bool,
     ) -> anyhow::Result<Self> {
-        let (location, (file, metadata)) = match Destination::of(path)? {
+        let (location, file, metadata, whose) = match Destination::of(path)? {
             Destination::File(location) => {
-                let (file, metadata, _) = location.open(mode)?;
-                (Some(location), (file, metadata))
+                let (file, metadata, made) = location.open(mode)?;
+                let whose = if made { Whose::Own } else { location.check_owner(metadata.uid())? };
+                (Some(location), file, metadata, whose)
             }
-            Destination::Stream => (None, open_stream(path)?),
+            Destination::Stream(stream) => {
+                let (file, metadata) = stream.open(path)?;
+                let whose = stream.whose(&metadata)?;
+                (None, file, metadata, whose)
+            }
         };
+        if whose == Whose::Others {
+            let (path, owner) = (path.display(), metadata.uid());
+            log::warn!("{path} belongs to user {owner}, who can read and change the samples in it");
+        }
         let now = Instant::now();
         let output = Self {
             path: path.to_owned(),
