@@ -5,10 +5,9 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use resource_tracker_tests::{command, has, is_root, samples, text, tracker};
-use rustix::fs::{CWD, Mode, OFlags, RenameFlags, mkfifoat, renameat_with};
+use rustix::fs::{CWD, Mode, mkfifoat};
 
 const STRANGER: u32 = 54321;
 
@@ -34,40 +33,6 @@ fn names(folder: &Path) -> Vec<String> {
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort_unstable();
     names
-}
-
-#[test]
-fn a_pipe_that_becomes_a_link_while_it_is_opened_leads_nowhere() {
-    if !is_root("a link of another user") {
-        return;
-    }
-    let folder = folder();
-    let at = |name: &str| folder.path().join(name);
-    fs::write(at("victim"), "important").unwrap();
-    mkfifoat(CWD, at("run.jsonl"), Mode::from_raw_mode(0o600)).unwrap();
-    // So that nothing waits for a reader, even if it should open the pipe as a file.
-    let how = OFlags::RDWR | OFlags::NONBLOCK;
-    let pipe = rustix::fs::open(at("run.jsonl"), how, Mode::empty()).unwrap();
-    symlink(at("victim"), at("evil")).unwrap();
-    give(&at("evil"), STRANGER);
-    mode(folder.path(), 0o777);
-    let has_ended = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !has_ended.load(Ordering::Relaxed) {
-                renameat_with(CWD, at("evil"), CWD, at("run.jsonl"), RenameFlags::EXCHANGE).unwrap();
-            }
-        });
-        let runs = || {
-            (0..100).map(|_| {
-                let _ = rustix::io::read(&pipe, &mut [0; 65536]);
-                run(&at("run.jsonl"), &["--set", "sinks.output.if_exists=overwrite"])
-            })
-        };
-        let hit = runs().find(|_| fs::read_to_string(at("victim")).unwrap() != "important");
-        has_ended.store(true, Ordering::Relaxed);
-        assert!(hit.is_none(), "{hit:?}");
-    });
 }
 
 #[test]

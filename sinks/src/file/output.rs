@@ -39,6 +39,8 @@ pub(super) struct Output {
     is_rotated: bool,
     looked: Instant,
     opened: Instant,
+    /// Whether it gave the file another name itself, and has begun no new one since.
+    is_set_aside: bool,
     /// How many files it has written to before this one.
     changes: u64,
     said: Said,
@@ -99,6 +101,7 @@ impl Output {
             is_rotated,
             looked: now,
             opened: now,
+            is_set_aside: false,
             changes: 0,
             said: Said::default(),
         };
@@ -197,7 +200,8 @@ impl Output {
     fn follow(&mut self) -> anyhow::Result<bool> {
         match self.open_successor() {
             Ok((file, metadata)) => {
-                if !self.is_rotated && !std::mem::replace(&mut self.said.gone, true) {
+                let is_expected = self.is_rotated || self.is_set_aside;
+                if !is_expected && !std::mem::replace(&mut self.said.gone, true) {
                     log::warn!("{} was deleted or moved away; it is begun anew", self.path.display());
                 }
                 self.adopt(file, &metadata);
@@ -239,10 +243,12 @@ impl Output {
         self.file = file;
         self.inode = inode(metadata);
         self.opened = Instant::now();
+        self.is_set_aside = false;
         self.changes += 1;
     }
 
-    /// Gives the file a name with a number, and begins it anew, with the permissions that it had. Returns the name.
+    /// Gives the file a name with a number, and returns that. The next turn begins a new one, with the permissions that it
+    /// had.
     pub(super) fn set_aside(&mut self) -> anyhow::Result<PathBuf> {
         let path = self.path.display();
         let location = self.location.as_ref().with_context(|| format!("{path} has no name that can be changed"))?;
@@ -254,8 +260,7 @@ impl Output {
             bail!("{path} belongs to user {owner}, who alone can begin a new one");
         }
         let target = set_aside(location)?;
-        let (file, metadata) = self.open_successor()?;
-        self.adopt(file, &metadata);
+        self.is_set_aside = true;
         Ok(target)
     }
 
