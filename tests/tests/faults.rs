@@ -209,6 +209,30 @@ fn an_output_file_that_is_deleted_is_begun_anew() {
 }
 
 #[test]
+fn a_disk_that_has_no_room_for_another_file() {
+    let test = "a disk without inodes";
+    if !is_root(test) || !has("unshare", test) {
+        return;
+    }
+    let recording = Recording::new();
+    let disk = recording.path().with_file_name("disk");
+    std::fs::create_dir(&disk).unwrap();
+    // One for the folder and one for the file; a file more when the next one has been missed for a while.
+    let script = "mount -t tmpfs -o nr_inodes=2 none \"$0\" && cd \"$0\" && \"$@\"; code=$?; wc -l * >&3; exit $code";
+    let mut shell = command("unshare");
+    shell.args(["--mount", "sh", "-c", &format!("exec 3>&1; {script}")]).arg(&disk).arg(tracker());
+    shell.args(["-q", "-i", "20ms", "-o", "run.jsonl", "--set", "sinks.output.rotate_bytes=20000"]);
+    let beside = format!("sinks.all={{ type = 'file', path = '{}' }}", recording.path().display());
+    shell.args(["--set", &beside, "--", "sh", "-c", &recording.until(40, "")]);
+    let output = recording.run(&mut shell);
+    let (said, lines) = (text(&output.stderr), text(&output.stdout));
+    assert_eq!((output.status.code(), said.lines().count()), (Some(0), 1), "{said}");
+    assert!(said.contains("cannot write to run.jsonl: No space left"), "{said}");
+    assert!(said.contains("samples are added to the file that was moved away"), "{said}");
+    assert_eq!(lines.trim(), format!("{} run.1.jsonl", recording.samples().len()));
+}
+
+#[test]
 fn an_output_in_a_missing_directory() {
     let directory = tempfile::tempdir().unwrap();
     let started = directory.path().join("started");

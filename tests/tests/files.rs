@@ -236,7 +236,10 @@ fn another_user_s_file_is_added_to_and_not_renamed() {
     std::os::unix::fs::chown(&path, Some(54321), Some(54321)).unwrap();
     let output = twice(&path, ", rotate_bytes = 1", &own, "0.2").output().unwrap();
     let said = text(&output.stderr);
-    assert!(said.lines().count() == 1 && said.contains("run.jsonl belongs to user 54321"), "{said}");
+    assert!(
+        said.lines().count() == 2 && said.contains("run.jsonl belongs to user 54321, who alone can begin"),
+        "{said}"
+    );
     assert_eq!((rows([&path]), fs::metadata(&path).unwrap().uid()), (rows([&own]), 54321));
     assert_eq!(files(directory.path(), "run.").len(), 1);
 }

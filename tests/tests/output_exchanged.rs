@@ -172,6 +172,7 @@ fn a_link_of_somebody_else_is_refused_before_the_job_starts() {
     }
     let (folder, victim, path) = folder();
     fs::write(&victim, "").unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let started = folder.path().join("started");
     for target in [victim.clone(), folder.path().join("nologin")] {
         let _ = fs::remove_file(&path);

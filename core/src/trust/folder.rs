@@ -12,9 +12,9 @@ use rustix::io::Errno;
 use super::{Demand, Others, Owner};
 
 /// As many links as the kernel follows.
-const LINKS: usize = 40;
+pub(super) const LINKS: usize = 40;
 
-const PLACE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+pub(super) const PLACE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 const PLUGIN: &str = "a plugin and every folder above it have to belong to root or to you, and nobody else may write \
                       there; chmod go-w what is yours, or copy the file to a folder of your own";
@@ -148,7 +148,7 @@ impl Walk {
 }
 
 /// Puts the names of a path on top of those that are still to be entered.
-fn put_before(rest: &mut Vec<OsString>, path: &Path) {
+pub(super) fn put_before(rest: &mut Vec<OsString>, path: &Path) {
     let is_entered = |component: &Component| matches!(component, Component::Normal(_) | Component::ParentDir);
     rest.extend(path.components().rev().filter(is_entered).map(|component| component.as_os_str().to_owned()));
 }

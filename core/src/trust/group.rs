@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use rustix::fs::Stat;
 use rustix::io::Errno;
 
+use super::STICKY;
+
 const OTHERS_WRITE: u32 = 0o002;
 const GROUP_WRITES: u32 = 0o020;
 
@@ -24,6 +26,17 @@ fn has_acl(file: impl AsFd) -> bool {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     let length = rustix::fs::getxattr(path, "system.posix_acl_access", &mut [0; 0]);
     !matches!(length, Err(Errno::NODATA | Errno::OPNOTSUPP))
+}
+
+/// Whether a folder is one to which a group of this user's may write, and nobody outside of it. Root, to whom every folder is
+/// open, is in no team by that.
+pub(super) fn is_of_own_team(folder: &Stat) -> bool {
+    let is_in = |group: u32| {
+        let more = rustix::process::getgroups().unwrap_or_default();
+        more.iter().chain([&rustix::process::getegid()]).any(|one| one.as_raw() == group)
+    };
+    let may = folder.st_mode & (STICKY | OTHERS_WRITE | GROUP_WRITES);
+    may == GROUP_WRITES && !rustix::process::geteuid().is_root() && is_in(folder.st_gid)
 }
 
 /// Whether a group is the owner's own and nobody else is in it. Many systems give each user such a group, and a umask

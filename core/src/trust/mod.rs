@@ -3,6 +3,7 @@
 
 mod folder;
 mod group;
+mod output;
 
 use std::fmt::{self, Write as _};
 use std::fs::File;
@@ -16,6 +17,7 @@ use rustix::path::Arg;
 
 pub(crate) use folder::TrustedFile;
 pub use folder::{check_folder, make_folder};
+pub use output::{Place, Whose, check_output};
 
 const OTHERS: u32 = 0o077;
 const STICKY: u32 = 0o1000;

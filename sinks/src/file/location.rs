@@ -4,21 +4,16 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use resource_tracker_core::trust::{Demand, Owner};
+use resource_tracker_core::trust::{Demand, Place, Whose, check_output};
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, PROC_SUPER_MAGIC, RenameFlags, Stat, fcntl_setfl, fstatfs, linkat,
-    openat, readlinkat, renameat_with, statat, unlinkat,
+    AtFlags, Dir, Mode, OFlags, RenameFlags, fcntl_setfl, linkat, openat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
-
-/// As many links as the kernel follows.
-const LINKS: usize = 40;
 
 /// Somebody else can make and remove the file between two looks, so often at most.
 const ATTEMPTS: usize = 64;
@@ -34,65 +29,10 @@ pub(super) struct Location {
     path: PathBuf,
 }
 
-/// What a path leads to.
-pub(super) enum Destination {
-    /// A regular file, or none yet.
-    File(Location),
-    /// A descriptor, a device, a pipe: it has no name that could be given to another file.
-    Stream,
-}
-
-impl Destination {
-    /// Follows the links at the end of a path.
-    ///
-    /// # Errors
-    /// When a link is somebody else's, who could make it lead anywhere, or the path cannot lead to a file of samples.
-    pub(super) fn of(path: &Path) -> anyhow::Result<Self> {
-        let mut resolved = path.to_owned();
-        for _ in 0..LINKS {
-            let name = resolved.file_name().with_context(|| format!("{} is no file", path.display()))?.to_owned();
-            let parent = resolved.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let folder = rustix::fs::open(parent, folder, Mode::empty());
-            let folder = folder.with_context(|| format!("cannot write to {}", path.display()))?;
-            if fstatfs(&folder).is_ok_and(|status| status.f_type == PROC_SUPER_MAGIC) {
-                return Ok(Self::Stream);
-            }
-            let kind = match statat(&folder, &name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(status) if FileType::from_raw_mode(status.st_mode) == FileType::Symlink => {
-                    check_link(path, &resolved, &status)?;
-                    let target = readlinkat(&folder, &name, Vec::new());
-                    let target = target.with_context(|| format!("cannot read the link {}", resolved.display()))?;
-                    resolved = parent.join(OsString::from_vec(target.into_bytes()));
-                    continue;
-                }
-                Ok(status) => FileType::from_raw_mode(status.st_mode),
-                Err(_) => FileType::RegularFile,
-            };
-            return match kind {
-                FileType::RegularFile => Ok(Self::File(Location { folder, name, path: resolved })),
-                FileType::Directory => bail!("cannot write to {}: it is a folder", path.display()),
-                FileType::BlockDevice => {
-                    bail!("cannot write to {}: it is a disk, whose contents would be lost", path.display())
-                }
-                _ => Ok(Self::Stream),
-            };
-        }
-        bail!("{} leads through too many links", path.display());
+impl From<Place> for Location {
+    fn from(place: Place) -> Self {
+        Self { folder: place.folder, name: place.name, path: place.path }
     }
-}
-
-/// Whoever owns a link can make it lead elsewhere at any time.
-fn check_link(path: &Path, link: &Path, status: &Stat) -> anyhow::Result<()> {
-    if Owner::UserOrMachine.may_be(status.st_uid) {
-        return Ok(());
-    }
-    bail!(
-        "cannot write to {}: {} is a link of user {}; name the file that it leads to",
-        path.display(),
-        link.display(),
-        status.st_uid
-    )
 }
 
 impl Location {
@@ -152,6 +92,18 @@ impl Location {
         Demand::OWN_FILE.open(&self.folder, name, OFlags::RDONLY).ok().map(File::from)
     }
 
+    pub(super) fn folder(&self) -> BorrowedFd<'_> {
+        self.folder.as_fd()
+    }
+
+    /// Whose the file is, which belongs to this user.
+    ///
+    /// # Errors
+    /// When it is somebody else's, who could have put it there.
+    pub(super) fn check_owner(&self, owner: u32) -> anyhow::Result<Whose> {
+        check_output(&self.folder, owner).with_context(|| self.cannot_write())
+    }
+
     /// The name of the file.
     pub(super) fn name(&self) -> &OsStr {
         &self.name
@@ -195,30 +147,20 @@ impl Location {
     }
 }
 
-/// Opens a descriptor, a device or a pipe.
-pub(super) fn open_stream(path: &Path) -> anyhow::Result<(File, Metadata)> {
-    let open = |how: OFlags| {
-        openat(CWD, path, how | OFlags::APPEND | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(io::Error::from)
-    };
-    // A pipe opened for both sides does not wait for a reader, who may come later. A file is read to be continued.
-    let is_both = std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() || metadata.file_type().is_fifo());
-    let opened = open(if is_both { OFlags::RDWR } else { OFlags::WRONLY }).map(File::from);
-    let opened = opened.and_then(|file| file.metadata().map(|metadata| (file, metadata)));
-    opened.with_context(|| format!("cannot write to {}", path.display()))
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
+    use rustix::fs::{CWD, FileType};
+
+    use super::super::destination::Destination;
     use super::*;
 
     pub(crate) fn located(path: &Path) -> Location {
         match Destination::of(path).unwrap() {
             Destination::File(location) => location,
-            Destination::Stream => panic!("{} is no file", path.display()),
+            Destination::Stream(_) => panic!("{} is no file", path.display()),
         }
     }
 
@@ -236,26 +178,6 @@ pub(super) mod tests {
             fs::remove_file(&to).unwrap();
             assert_eq!(rename(&location, OsStr::new("to")), Ok(()));
             assert_eq!((from.exists(), read(&to)), (false, "rows".into()));
-        }
-    }
-
-    #[test]
-    fn own_links_are_followed_and_descriptors_have_no_name() {
-        let directory = tempfile::tempdir().unwrap();
-        let folder = directory.path();
-        fs::create_dir(folder.join("data")).unwrap();
-        symlink("data/run.jsonl", folder.join("link")).unwrap();
-        symlink("loop", folder.join("loop")).unwrap();
-        assert_eq!(located(&folder.join("link")).path(), folder.join("data/run.jsonl"));
-        let refused = |path: &Path| Destination::of(path).err().unwrap().to_string();
-        assert!(refused(&folder.join("loop")).contains("too many links"));
-        assert!(refused(&folder.join("data")).contains("it is a folder"));
-        for path in ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "/dev/null"] {
-            assert!(matches!(Destination::of(Path::new(path)), Ok(Destination::Stream)), "{path}");
-        }
-        if rustix::process::geteuid().is_root() {
-            std::os::unix::fs::lchown(folder.join("link"), Some(54321), None).unwrap();
-            assert!(refused(&folder.join("link")).contains("is a link of user 54321"));
         }
     }
 

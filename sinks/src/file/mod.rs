@@ -1,6 +1,7 @@
 //! Samples in a file: JSON Lines or CSV, compressed or not, rotated or not.
 
 mod contents;
+mod destination;
 mod gzip;
 mod location;
 mod lock;
@@ -19,8 +20,8 @@ use serde::{Deserialize, Serialize};
 use crate::columns::Columns;
 use crate::encode::{Encoder, Format};
 use contents::Contents;
+use destination::Destination;
 use gzip::Member;
-use location::Destination;
 use lock::Turn;
 use output::Output;
 use rotation::Rotation;
@@ -164,15 +165,12 @@ impl SinkConfig for FileConfig {
         }
         self.permissions()?;
         let (rotation, contents) = (self.rotation()?, self.contents()?);
-        if rotation.is_on() && matches!(Destination::of(&self.path)?, Destination::Stream) {
+        if rotation.is_on() && matches!(Destination::of(&self.path)?, Destination::Stream(_)) {
             bail!(
                 "rotate_bytes and rotate_secs need a file that can be renamed; {} is a descriptor, a device or a pipe",
                 self.path.display()
             );
         }
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = std::fs::metadata(folder.unwrap_or(Path::new(".")));
-        folder.map(drop).with_context(|| format!("cannot write to {}", self.path.display()))?;
         Output::check(&self.path, self.if_exists, contents)
     }
 

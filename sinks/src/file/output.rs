@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use resource_tracker_core::trust::Owner;
+use resource_tracker_core::trust::{Owner, Whose};
 use rustix::fs::{OFlags, fcntl_setfl};
 
 use super::IfExists;
 use super::contents::Contents;
-use super::location::{Destination, Inode, Location, open_stream};
+use super::destination::Destination;
+use super::location::{Inode, Location};
 use super::lock::{Lock, Turn};
 use super::rotation::set_aside;
 use crate::stream::write_whole;
@@ -38,6 +39,8 @@ pub(super) struct Output {
     is_rotated: bool,
     looked: Instant,
     opened: Instant,
+    /// Whether it gave the file another name itself, and has begun no new one since.
+    is_set_aside: bool,
     /// How many files it has written to before this one.
     changes: u64,
     said: Said,
@@ -57,8 +60,7 @@ impl Output {
     pub(super) fn check(path: &Path, if_exists: IfExists, contents: Contents) -> anyhow::Result<()> {
         let existing = match Destination::of(path)? {
             Destination::File(location) => location.look()?,
-            Destination::Stream if std::fs::metadata(path).is_ok_and(|found| found.is_file()) => File::open(path).ok(),
-            Destination::Stream => None,
+            Destination::Stream(stream) => stream.look(),
         };
         existing.map_or(Ok(()), |file| if_exists.judge(&file, path, contents))
     }
@@ -71,13 +73,22 @@ impl Output {
         contents: Contents,
         is_rotated: bool,
     ) -> anyhow::Result<Self> {
-        let (location, (file, metadata)) = match Destination::of(path)? {
+        let (location, file, metadata, whose) = match Destination::of(path)? {
             Destination::File(location) => {
-                let (file, metadata, _) = location.open(mode)?;
-                (Some(location), (file, metadata))
+                let (file, metadata, made) = location.open(mode)?;
+                let whose = if made { Whose::Own } else { location.check_owner(metadata.uid())? };
+                (Some(location), file, metadata, whose)
             }
-            Destination::Stream => (None, open_stream(path)?),
+            Destination::Stream(stream) => {
+                let (file, metadata) = stream.open(path)?;
+                let whose = stream.whose(&metadata)?;
+                (None, file, metadata, whose)
+            }
         };
+        if whose == Whose::Others {
+            let (path, owner) = (path.display(), metadata.uid());
+            log::warn!("{path} belongs to user {owner}, who can read and change the samples in it");
+        }
         let now = Instant::now();
         let output = Self {
             path: path.to_owned(),
@@ -90,6 +101,7 @@ impl Output {
             is_rotated,
             looked: now,
             opened: now,
+            is_set_aside: false,
             changes: 0,
             said: Said::default(),
         };
@@ -188,7 +200,8 @@ impl Output {
     fn follow(&mut self) -> anyhow::Result<bool> {
         match self.open_successor() {
             Ok((file, metadata)) => {
-                if !self.is_rotated && !std::mem::replace(&mut self.said.gone, true) {
+                let is_expected = self.is_rotated || self.is_set_aside;
+                if !is_expected && !std::mem::replace(&mut self.said.gone, true) {
                     log::warn!("{} was deleted or moved away; it is begun anew", self.path.display());
                 }
                 self.adopt(file, &metadata);
@@ -230,10 +243,12 @@ impl Output {
         self.file = file;
         self.inode = inode(metadata);
         self.opened = Instant::now();
+        self.is_set_aside = false;
         self.changes += 1;
     }
 
-    /// Gives the file a name with a number, and begins it anew, with the permissions that it had. Returns the name.
+    /// Gives the file a name with a number, and returns that. The next turn begins a new one, with the permissions that it
+    /// had.
     pub(super) fn set_aside(&mut self) -> anyhow::Result<PathBuf> {
         let path = self.path.display();
         let location = self.location.as_ref().with_context(|| format!("{path} has no name that can be changed"))?;
@@ -245,8 +260,7 @@ impl Output {
             bail!("{path} belongs to user {owner}, who alone can begin a new one");
         }
         let target = set_aside(location)?;
-        let (file, metadata) = self.open_successor()?;
-        self.adopt(file, &metadata);
+        self.is_set_aside = true;
         Ok(target)
     }
 

@@ -1,0 +1,152 @@
+//! Where a path leads for one who writes there. The folders on the way may be anybody's; what is refused is what somebody
+//! else has put there to lead the writer elsewhere, or to get what is written.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use rustix::fs::{CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fstat, fstatfs, openat, readlinkat};
+use rustix::io::Errno;
+
+use super::folder::{LINKS, PLACE, put_before};
+use super::{Owner, STICKY, group};
+
+/// With this, what is mounted only when it is used gets mounted.
+const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// What a path leads to: a name in a folder that is held open.
+#[derive(Debug)]
+pub struct Place {
+    /// The folder.
+    pub folder: OwnedFd,
+    /// The name, which is no link's, except in procfs, whose links lead to what is open rather than to a path.
+    pub name: OsString,
+    /// Where it is, without links.
+    pub path: PathBuf,
+    /// What has the name, if that is known.
+    pub found: Option<Stat>,
+}
+
+impl Place {
+    /// Follows a path, and all links on the way that nobody else can have put there.
+    ///
+    /// # Errors
+    /// When a folder is missing, or a link is somebody else's, who could make it lead anywhere.
+    pub fn of(path: &Path) -> anyhow::Result<Self> {
+        let (mut folder, mut at) = start(path)?;
+        let mut rest = Vec::new();
+        put_before(&mut rest, path);
+        let mut links = 0;
+        while let Some(name) = rest.pop().filter(|name| name != ".." || !rest.is_empty()) {
+            let is_last = rest.is_empty();
+            let path = join(&at, &name);
+            let entered = if is_last { Err(Errno::NOTDIR) } else { enter(&folder, &name) };
+            match entered {
+                Ok(next) => {
+                    (folder, at) = (next, path);
+                    continue;
+                }
+                Err(Errno::NOTDIR | Errno::LOOP) => (),
+                Err(error) => return Err(error.into()),
+            }
+            let place = openat(&folder, &name, PLACE, Mode::empty());
+            let found = place.as_ref().ok().and_then(|place| fstat(place).ok());
+            let is_link = found.is_some_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Symlink);
+            if is_last && (!is_link || is_procfs(&folder)) {
+                return Ok(Self { folder, name, path, found });
+            }
+            let (place, found) = (place?, found.filter(|_| is_link).ok_or(Errno::NOTDIR)?);
+            check_link(&folder, &path, found.st_uid, is_last)?;
+            links += 1;
+            if links > LINKS {
+                bail!("it leads through too many links");
+            }
+            let target = PathBuf::from(OsString::from_vec(readlinkat(&place, "", Vec::new())?.into_bytes()));
+            if target.is_absolute() {
+                (folder, at) = start(&target)?;
+            }
+            put_before(&mut rest, &target);
+        }
+        bail!("it is no file");
+    }
+
+    /// Whether the name is that of a descriptor, or of something else in procfs.
+    pub fn is_in_procfs(&self) -> bool {
+        is_procfs(&self.folder)
+    }
+}
+
+/// Whose a file is that somebody is about to write to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// The user's, or root's.
+    Own,
+    /// That of somebody who is meant to have what is written, as far as one can tell.
+    Others,
+}
+
+/// Whether to write to a file that is there already, in this folder, and belongs to this user. Its owner reads what is
+/// written, and in a folder where others can put files, anybody can be its owner. The kernel refuses such files by
+/// `fs.protected_regular` and `fs.protected_fifos`, but in sticky folders alone, and where it is told to.
+///
+/// Who names a file of a user in that user's own folder, or in one of a team that one is in, means that user's file. In one's
+/// own folder, nobody else can have put it.
+///
+/// # Errors
+/// When it is somebody else's, who could have put it there.
+pub fn check_output(folder: impl AsFd, owner: u32) -> io::Result<Whose> {
+    if Owner::UserOrMachine.may_be(owner) {
+        return Ok(Whose::Own);
+    }
+    let status = fstat(&folder)?;
+    let is_ones_own = status.st_uid == owner || Owner::UserOrMachine.may_be(status.st_uid);
+    if (is_ones_own && !group::others_write(&folder, &status)) || group::is_of_own_team(&status) {
+        return Ok(Whose::Others);
+    }
+    let sticky = if status.st_mode & STICKY == 0 { "" } else { "sticky " };
+    Err(io::Error::other(format!(
+        "it belongs to user {owner}, who can have put it into this {sticky}folder to get what is written; delete it, or \
+         name a file in a folder of your own"
+    )))
+}
+
+fn start(path: &Path) -> rustix::io::Result<(OwnedFd, PathBuf)> {
+    let (from, shown) = if path.is_absolute() { ("/", "/") } else { (".", "") };
+    Ok((openat(CWD, from, FOLDER, Mode::empty())?, shown.into()))
+}
+
+/// Opens a folder in another one; a link is none, except in procfs.
+fn enter(folder: &OwnedFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
+    match openat(folder, name, FOLDER | OFlags::NOFOLLOW, Mode::empty()) {
+        Err(Errno::NOTDIR | Errno::LOOP) if is_procfs(folder) => openat(folder, name, FOLDER, Mode::empty()),
+        opened => opened,
+    }
+}
+
+fn is_procfs(folder: &OwnedFd) -> bool {
+    fstatfs(folder).is_ok_and(|status| status.f_type == PROC_SUPER_MAGIC)
+}
+
+/// In a folder that only root and the user can change, one of them has put the link there, whosever it is.
+fn check_link(folder: &OwnedFd, path: &Path, owner: u32, is_last: bool) -> anyhow::Result<()> {
+    let is_trusted = |owner: u32| Owner::UserOrMachine.may_be(owner);
+    if is_trusted(owner) {
+        return Ok(());
+    }
+    let status = fstat(folder).context("its folder cannot be looked at")?;
+    if is_trusted(status.st_uid) && !group::others_write(folder, &status) {
+        return Ok(());
+    }
+    let target = if is_last { "file" } else { "folder" };
+    bail!("{} is a link of user {owner}; name the {target} that it leads to", path.display())
+}
+
+fn join(folder: &Path, name: &OsStr) -> PathBuf {
+    match folder.parent().filter(|_| name == ".." && !folder.ends_with("..")) {
+        Some(parent) => parent.into(),
+        None => folder.join(name),
+    }
+}
