@@ -8,6 +8,7 @@ pub mod fuzzing;
 mod http;
 mod left_behind;
 mod mask;
+mod password_options;
 mod run_directory;
 mod s3;
 mod secret;
@@ -77,7 +78,7 @@ pub struct SentinelConfig {
     pub spool_dir: Option<PathBuf>,
     /// What may wait there, in MiB; beyond that the oldest batches are given up, with a message.
     pub spool_max_mib: u64,
-    /// What is sent of the command line: masked, whole or none.
+    /// What is sent of the command line: masked, program, whole or none.
     #[schemars(extend("x-needs-named-file" = true))]
     pub command: SentCommand,
     /// Speak to the service without encryption, even when it is not on this machine.
