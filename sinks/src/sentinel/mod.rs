@@ -9,6 +9,7 @@ mod http;
 mod left_behind;
 mod mask;
 mod password_options;
+mod remains;
 mod run_directory;
 mod s3;
 mod secret;
