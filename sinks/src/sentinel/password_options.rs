@@ -39,9 +39,7 @@ impl PasswordOptions {
             Some(start) => name.starts_with(start),
             None => name == *program,
         };
-        if let Some((_, options, takes_next)) =
-            PROGRAMS.iter().find(|(programs, ..)| programs.iter().any(|it| is_it(&it)))
-        {
+        if let Some((_, options, takes_next)) = PROGRAMS.iter().find(|(programs, ..)| programs.iter().any(is_it)) {
             *self = Self { options: options.to_vec(), takes_next: *takes_next };
         }
     }
