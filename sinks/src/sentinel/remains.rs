@@ -17,7 +17,7 @@ const OLD: u64 = 3600;
 /// # Errors
 /// When there are rows in it, which nobody works on and nobody can send. They stay.
 pub(super) fn clear(root: &OwnedFd, name: &str, directory: &OwnedFd, access: Access) -> anyhow::Result<()> {
-    let is_batch = |name: &String| batch(name).is_some();
+    let is_batch = |name: &String| batch(name).is_some() && FILE.inspect(directory, name.as_str()).is_ok();
     let is_to_go = access == Access::Work && is_old(directory);
     if !is_to_go && !names(directory)?.iter().any(is_batch) {
         return Ok(());
