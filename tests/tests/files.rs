@@ -128,6 +128,56 @@ fn rotation_touches_only_files_of_its_own() {
     assert_eq!(newest, own[own.len() - newest.len()..], "the newest are kept");
 }
 
+/// Nothing tells whose they are: an empty file, notes under the name of compressed samples, the first bytes of any gzip file.
+#[test]
+fn what_is_not_proven_to_be_ours_is_not_deleted() {
+    for suffix in ["jsonl", "jsonl.gz", "csv", "csv.gz"] {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(format!("{name}.{suffix}"));
+        let others: [(&str, &[u8]); 4] =
+            [("run.1", b"notes\n"), ("run.2", b"\x1f\x8b\x08"), ("run.3", b""), ("run.4", b"hi")];
+        for (name, bytes) in others {
+            fs::write(at(name), bytes).unwrap();
+        }
+        let output = twice(&at("run"), ", rotate_bytes = 1, rotate_keep = 1", &at("own"), "0.2").output().unwrap();
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""), "{suffix}");
+        for (name, bytes) in others {
+            assert_eq!(fs::read(at(name)).ok().as_deref(), Some(bytes), "{name}.{suffix}");
+        }
+        let left = files(directory.path(), "run.");
+        assert_eq!(left.len(), others.len() + 2, "{suffix}: {left:?}");
+    }
+}
+
+#[test]
+fn a_file_of_something_else_is_not_taken_for_a_torn_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run.jsonl.gz");
+    fs::write(&path, "hi").unwrap();
+    let output = twice(&path, "", &directory.path().join("own.jsonl"), "0").output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("is not JSON Lines, compressed"), "{said}");
+    assert_eq!((fs::read_to_string(&path).unwrap().as_str(), files(directory.path(), "run.").len()), ("hi", 1));
+}
+
+/// The user was told that it is kept.
+#[test]
+fn a_torn_file_that_was_set_aside_is_not_deleted() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let path = at("run.jsonl.gz");
+    assert!(twice(&path, "", &at("own.jsonl"), "0.1").status().unwrap().success());
+    let mut torn = fs::read(&path).unwrap();
+    torn.truncate(torn.len() - 9);
+    fs::write(&path, &torn).unwrap();
+    let keys = ", rotate_bytes = 1, rotate_keep = 1";
+    let output = twice(&path, keys, &at("later.jsonl"), "0.2").output().unwrap();
+    assert!(text(&output.stderr).contains("it is kept as"), "{}", text(&output.stderr));
+    let left = files(directory.path(), "run.");
+    assert!(!left.contains_key("run.2.jsonl.gz") && left.len() == 3, "{left:?}");
+    assert_eq!(fs::read(at("run.1.jsonl.gz")).unwrap(), torn);
+}
+
 #[test]
 fn a_link_stays_and_its_file_is_rotated_where_it_is() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,11 +1,13 @@
 //! What goes wrong with the service, the network and the disk: nothing is lost, and each thing is said once.
 
 use std::io::{BufRead, BufReader};
+use std::process::Output;
 use std::time::{Duration, Instant};
 
 use resource_tracker_tests::sentinel::{
     BUCKET, Service, Trouble, run_until, stamps, streaming, upload, wait_for_rows, waiting,
 };
+use resource_tracker_tests::spool::{self, Home, state};
 use resource_tracker_tests::{Recording, command, has, in_time, is_root, text, tracker, wait_until};
 use serde_json::{Value as Json, json};
 
@@ -34,6 +36,49 @@ fn a_refused_token_is_said_once_and_not_tried_again() {
         (waiting(state.path()), text(&upload(&service, state.path(), &[]).stdout).as_str()),
         (0, "nothing waits\n")
     );
+}
+
+/// Three runs wait; what `upload` says, and how often it asks.
+fn uploaded(trouble: (&'static str, Trouble)) -> (Output, Vec<String>, usize) {
+    let (service, home) = (Service::start(), Home::new());
+    (1..=3).for_each(|number| drop(home.stranded(number, &state(&service))));
+    service.trouble(&[trouble]);
+    let output = spool::upload(&service, &[], &home.spool());
+    let requests = service.known().requests.clone();
+    (output, requests, home.runs())
+}
+
+#[test]
+fn a_service_that_wants_to_be_left_alone_is_left_alone_and_nobody_waits() {
+    let (output, requests, runs) = uploaded(("POST /runs", Trouble::Status(503, Some(3600))));
+    let said = text(&output.stderr);
+    assert_eq!(
+        (output.status.code(), text(&output.stdout).as_str()),
+        (Some(1), "0 runs sent, 3 runs left\n"),
+        "{said}"
+    );
+    assert!(said.contains("for 60 minutes: run `resource-tracker upload` again after that"), "{said}");
+    assert_eq!((said.lines().count(), requests.len(), runs), (1, 1, 3), "{said}");
+}
+
+#[test]
+fn a_service_that_serves_nobody_is_not_asked_for_every_run() {
+    let (output, requests, runs) = uploaded(("POST /runs", Trouble::Status(503, None)));
+    let said = text(&output.stderr);
+    assert_eq!(
+        (output.status.code(), text(&output.stdout).as_str()),
+        (Some(1), "0 runs sent, 3 runs left\n"),
+        "{said}"
+    );
+    assert_eq!((said.matches("it is tried again in 1 s").count(), said.lines().count()), (1, 2), "{said}");
+    assert_eq!((requests.len(), runs), (4, 3), "{requests:?}");
+}
+
+#[test]
+fn a_run_that_the_service_fails_at_does_not_keep_others_waiting() {
+    let (output, _, runs) = uploaded(("run-1/finish", Trouble::Status(500, None)));
+    assert_eq!((output.status.code(), runs), (Some(1), 1), "{output:?}");
+    assert!(text(&output.stdout).ends_with("2 runs sent, 1 run left\n"), "{output:?}");
 }
 
 #[test]

@@ -24,6 +24,7 @@ fn what_others_put_into_the_folder_stays_as_it_is() {
     fs::rename(&run, spool.join("copy-of-a-run")).unwrap();
     let empty = home.stranded(2, &state(&service));
     fs::remove_file(empty.join("run.json")).unwrap();
+    fs::remove_file(empty.join("000000.csv")).unwrap();
     let before = seen(&spool);
     let here = |arguments: &[&str]| {
         let mut command = speaking(&service, &spool);

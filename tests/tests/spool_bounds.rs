@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use resource_tracker_tests::sentinel::{BUCKET, Service, Trouble};
 use resource_tracker_tests::spool::{Home, put, said, seen, speaking, state, upload, with};
-use resource_tracker_tests::{command, has, is_root, number, text, tracker, wait_until};
+use resource_tracker_tests::{Recording, command, has, is_root, number, text, tracker, wait_until};
 use serde_json::{Value as Json, json};
 
 #[test]
@@ -147,6 +147,53 @@ fn a_batch_of_a_high_number_costs_no_more_than_another() {
     assert!((1..50).contains(&calls), "{calls} calls");
     let uri = format!("s3://{BUCKET}/some/prefix/run-1/999999.csv.gz");
     assert_eq!(service.known().runs["run-1"].finish.clone().unwrap()["data_uris"], json!([uri]));
+}
+
+/// With many runs in the spool, what all files take is not asked again for each batch that is given up.
+#[test]
+fn to_give_up_many_batches_costs_a_few_calls_each() {
+    let test = "to_give_up_many_batches_costs_a_few_calls_each";
+    if !has("strace", test) {
+        return;
+    }
+    let (home, recording) = (Home::new(), Recording::new());
+    let (runs, batches) = (60, 5);
+    for number in 0..runs {
+        let run = home.stranded(number, &json!({ "api_url": "http://127.0.0.1:1/" }));
+        (1..batches).for_each(|batch| put(&run.join(format!("{batch:06}.csv")), b"x\n"));
+    }
+    let trace = recording.path().with_file_name("trace");
+    let mut command = command("strace");
+    command.args(["-f", "-qq", "-e", "trace=%file", "-o"]).arg(&trace).arg(tracker());
+    command.args(["-q", "--spool-max", "0", "--spool-dir"]).arg(home.spool());
+    command.args(["--set", "sinks.sentinel-s3.api_url=http://127.0.0.1:1", "--disable", "cloud", "-i", "50ms"]);
+    command.args(["--", "sh", "-c", &recording.until_said("the spool is full")]);
+    command.env("SENTINEL_API_TOKEN", "token-4711").env("TRACKER_UPLOAD_INTERVAL", "0.2");
+    let output = recording.run(&mut command);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let trace = fs::read_to_string(&trace).unwrap();
+    let calls = trace.lines().filter(|line| line.contains(".csv")).count() as u32;
+    assert!((1..20 * runs * batches).contains(&calls), "{calls} calls");
+}
+
+/// What no run owns is not what is given up for, and rows of others are not either.
+#[test]
+fn rows_without_a_run_take_no_room_from_others() {
+    let (service, home) = (Service::start(), Home::new());
+    service.trouble(&[("POST", Trouble::Status(503, None))]);
+    let orphan = home.stranded(1, &json!({}));
+    fs::remove_file(orphan.join("run.json")).unwrap();
+    put(&orphan.join("000001.csv"), &vec![b'x'; 2 << 20]);
+    let recording = Recording::new();
+    let mut command = speaking(&service, &home.spool());
+    command.args(["-q", "--spool-max", "1", "-i", "50ms", "--set", "sinks.sentinel-s3.finish_timeout_secs=1"]);
+    command.arg("--spool-dir").arg(home.spool()).args(["--", "sh", "-c", &recording.until_told()]);
+    command.env("TRACKER_UPLOAD_INTERVAL", "0.1");
+    let closed = |run: fs::DirEntry| run.path().join("000003.csv").exists() && run.path() != orphan;
+    let is_so = || fs::read_dir(home.spool()).unwrap().flatten().any(closed);
+    let output = recording.run_until(&mut command, "a fourth batch", is_so);
+    assert!(!text(&output.stderr).contains("the spool is full"), "{}", text(&output.stderr));
+    assert!(orphan.join("000001.csv").exists());
 }
 
 #[test]

@@ -108,28 +108,61 @@ fn a_run_that_goes_on_is_neither_sent_nor_shown() {
     );
 }
 
+/// A folder with the name of a run that holds these files.
+fn remains(home: &Home, number: u32, names: &[&str], age: Duration) -> PathBuf {
+    let run = home.spool().join(format!("1764000000000-4242-{number:08x}"));
+    fs::create_dir(&run).unwrap();
+    close(&run);
+    names.iter().for_each(|name| put(&run.join(name), b""));
+    let times = fs::FileTimes::new().set_modified(SystemTime::now() - age);
+    File::open(&run).unwrap().set_times(times).unwrap();
+    run
+}
+
+/// A tracker can be killed while it removes a run that has arrived, and after a disk had no room for its `run.json`.
+#[test]
+fn rows_without_a_run_go_when_they_have_arrived_and_are_named_else() {
+    let service = Service::start();
+    let home = Home::new();
+    let make = |number: u32, names: &[&str]| remains(&home, number, names, Duration::ZERO);
+    let (sent, mixed) = (make(1, &["lock", "sent.json", "000000.csv"]), make(2, &["lock", "sent.json", "photo"]));
+    let orphans = [make(3, &["lock", "000000.csv.gz"]), make(4, &["000007.csv", "run.json.tmp"])];
+    let held = make(5, &["lock", "000000.csv"]);
+    let holder = File::open(held.join("lock")).unwrap();
+    flock(&holder, FlockOperation::LockExclusive).unwrap();
+    let before = seen(&home.spool());
+    for arguments in [&["--dry-run"][..], &[]] {
+        let output = upload(&service, arguments, &home.spool());
+        let lines = text(&output.stderr);
+        assert_eq!((output.status.code(), lines.lines().count()), (Some(1), 2), "{lines}");
+        for ((line, orphan), rows) in lines.lines().zip(&orphans).zip(["000000.csv.gz", "000007.csv"]) {
+            let name = format!("{} stays as it is: it has rows, such as {rows}, and no run.json", orphan.display());
+            assert!(line.contains(&name) && line.contains("delete the folder"), "{line}");
+        }
+        if arguments == ["--dry-run"] {
+            assert!(seen(&home.spool()) == before, "something has changed");
+        }
+    }
+    let names = |folder: &PathBuf| fs::read_dir(folder).unwrap().count();
+    assert_eq!((sent.exists(), names(&mixed), mixed.join("photo").exists()), (false, 1, true));
+    assert_eq!([&orphans[0], &orphans[1], &held].map(names), [2, 2, 2]);
+    assert!(service.known().requests.is_empty());
+}
+
 /// A tracker can be killed before it has written anything down, and when all has arrived.
 #[test]
 fn what_is_left_of_a_folder_goes_when_runs_are_sent() {
     let service = Service::start();
     let home = Home::new();
     let hour = Duration::from_secs(3601);
-    let make = |number: u32, names: &[&str], age: Duration| {
-        let run = home.spool().join(format!("1764000000000-4242-{number:08x}"));
-        fs::create_dir(&run).unwrap();
-        close(&run);
-        names.iter().for_each(|name| put(&run.join(name), b""));
-        let times = fs::FileTimes::new().set_modified(SystemTime::now() - age);
-        File::open(&run).unwrap().set_times(times).unwrap();
-        run
-    };
+    let make = |number: u32, names: &[&str], age: Duration| remains(&home, number, names, age);
     let gone = [&[][..], &["lock"], &["lock", "run.json.tmp"]];
     let gone = [1, 2, 3].map(|number| make(number, gone[number as usize - 1], hour));
     let stays = [
         make(4, &[], Duration::ZERO),
         make(5, &["lock"], Duration::ZERO),
         make(6, &["lock", "photo"], hour),
-        make(7, &["lock", "000000.csv"], hour),
+        make(7, &["lock", "sent"], hour),
         make(8, &["lock"], hour),
         make(9, &[], hour),
     ];

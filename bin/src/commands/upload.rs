@@ -1,20 +1,24 @@
 //! Sends what earlier runs left behind.
 
 use std::path::Path;
+use std::time::Duration;
 
-use resource_tracker_sinks::sentinel::{LeftBehind, SentinelConfig, TOKEN};
+use resource_tracker_sinks::sentinel::{LeftBehind, SentinelConfig, TOKEN, Unsent};
 
 use super::print;
 use crate::cli::Cli;
 use crate::settings::{config_file, settings};
 use crate::tables::SENTINEL;
 
-/// What became of the runs.
+/// What became of the runs, and what was said of them.
 #[derive(Default)]
 struct Count {
     waiting: u32,
     sent: u32,
     left: u32,
+    /// The others would meet the same.
+    is_given_up: bool,
+    has_said_that_it_waits: bool,
 }
 
 /// Returns 0 when nothing is left that should have been sent, 1 when something is, or cannot be read.
@@ -26,6 +30,10 @@ pub(crate) fn upload(cli: &Cli, dry_run: bool, directory: Option<&Path>) -> anyh
         Ok(run) if dry_run => {
             count.waiting += 1;
             print(format!("{}\n", describe(&run)).as_bytes()).map(drop)
+        }
+        Ok(_) if count.is_given_up => {
+            count.left += 1;
+            Ok(())
         }
         Ok(run) => send(&config, run, &mut count),
         Err(error) => {
@@ -40,14 +48,21 @@ pub(crate) fn upload(cli: &Cli, dry_run: bool, directory: Option<&Path>) -> anyh
 
 fn send(config: &SentinelConfig, run: LeftBehind, count: &mut Count) -> anyhow::Result<()> {
     let ((path, ..), what) = (run.describe(), describe(&run));
-    match config.send(run) {
+    let waits = |problem: &str, pause: Duration| {
+        if !std::mem::replace(&mut count.has_said_that_it_waits, true) {
+            log::warn!("{path}: {problem}; it is tried again in {} s", pause.as_secs_f64().ceil());
+        }
+    };
+    match config.send(run, waits) {
         Ok(()) => {
             count.sent += 1;
             print(format!("{what}: sent\n").as_bytes()).map(drop)
         }
-        Err(error) => {
+        Err(unsent) => {
             count.left += 1;
-            log::error!("{path}: {error:#}");
+            count.is_given_up = matches!(unsent, Unsent::Service(_));
+            let (Unsent::Run(problem) | Unsent::Service(problem)) = unsent;
+            log::error!("{path}: {problem}");
             Ok(())
         }
     }
@@ -63,7 +78,7 @@ fn summary(dry_run: bool, has_token: bool, count: &Count) -> String {
     let runs = |count: u32| if count == 1 { "1 run".to_owned() } else { format!("{count} runs") };
     let left = if count.left == 0 { String::new() } else { format!(", {} left", runs(count.left)) };
     match count {
-        Count { waiting: 0, sent: 0, left: 0 } => "nothing waits\n".to_owned(),
+        Count { waiting: 0, sent: 0, left: 0, .. } => "nothing waits\n".to_owned(),
         _ if dry_run && !has_token && count.waiting > 0 => format!(
             "{} would be sent if there were a token: set {TOKEN}, or token_file in [{SENTINEL}]{left}\n",
             runs(count.waiting)

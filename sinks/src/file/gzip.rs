@@ -95,6 +95,13 @@ fn headers(bytes: &[u8]) -> impl Iterator<Item = usize> {
     bytes.windows(3).enumerate().filter(|(_, window)| *window == &HEADER[..3]).map(|(start, _)| start)
 }
 
+/// Whether a file ends within the header that this sink writes. Nothing can be read of such a file.
+pub(super) fn is_torn_header(file: impl Read) -> bool {
+    let mut bytes = Vec::new();
+    let read = file.take(HEADER.len() as u64 + 1).read_to_end(&mut bytes);
+    read.is_ok() && !bytes.is_empty() && HEADER.starts_with(&bytes)
+}
+
 /// The text of a file, as far as it can be read.
 pub(super) fn reader(file: impl Read) -> impl Read {
     MultiGzDecoder::new(file)

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use resource_tracker_core::trust::{Demand, Place, Whose, check_output};
 use rustix::fs::{
-    AtFlags, Dir, Mode, OFlags, RenameFlags, fcntl_setfl, linkat, openat, renameat_with, statat, unlinkat,
+    AtFlags, Dir, Mode, OFlags, RenameFlags, fcntl_setfl, fstat, linkat, openat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -42,7 +42,11 @@ impl Location {
 
     /// The file that has the name now, if there is one. A link is one of its own.
     pub(super) fn inode(&self) -> Option<Inode> {
-        let status = statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        self.inode_of(&self.name)
+    }
+
+    fn inode_of(&self, name: &OsStr) -> Option<Inode> {
+        let status = statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         Some((status.st_dev, status.st_ino))
     }
 
@@ -135,15 +139,21 @@ impl Location {
         })
     }
 
-    /// Removes a name from the folder. One that is gone is none to remove.
-    pub(super) fn remove(&self, name: &OsStr) -> anyhow::Result<()> {
+    /// Removes the name of this file from the folder. One that is gone, or that another file has by now, is none to remove.
+    pub(super) fn remove(&self, name: &OsStr, file: &File) -> anyhow::Result<()> {
+        let status = fstat(file).with_context(|| self.cannot_delete(name))?;
+        if self.inode_of(name) != Some((status.st_dev, status.st_ino)) {
+            return Ok(());
+        }
         match unlinkat(&self.folder, name, AtFlags::empty()) {
             // Another tracker was faster.
             Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(error) => {
-                Err(error).with_context(|| format!("cannot delete {}", self.path.with_file_name(name).display()))
-            }
+            Err(error) => Err(error).with_context(|| self.cannot_delete(name)),
         }
+    }
+
+    fn cannot_delete(&self, name: &OsStr) -> String {
+        format!("cannot delete {}", self.path.with_file_name(name).display())
     }
 }
 
@@ -179,6 +189,22 @@ pub(super) mod tests {
             assert_eq!(rename(&location, OsStr::new("to")), Ok(()));
             assert_eq!((from.exists(), read(&to)), (false, "rows".into()));
         }
+    }
+
+    #[test]
+    fn a_name_that_another_file_has_got_is_not_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let location = located(&directory.path().join("run.jsonl"));
+        let (name, path) = (OsStr::new("run.1.jsonl"), directory.path().join("run.1.jsonl"));
+        fs::write(&path, "rows").unwrap();
+        let rows = location.look_at(name).unwrap();
+        fs::write(directory.path().join("new"), "theirs").unwrap();
+        fs::rename(directory.path().join("new"), &path).unwrap();
+        location.remove(name, &rows).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "theirs");
+        location.remove(name, &location.look_at(name).unwrap()).unwrap();
+        location.remove(name, &rows).unwrap();
+        assert!(!path.exists());
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub struct FileConfig {
     #[schemars(range(min = 0.0))]
     pub rotate_secs: f64,
     /// Delete the oldest full file when there are more than this; 0: keep all. Only files of yours that hold such samples
-    /// count.
+    /// count, and none is deleted whose end is torn.
     pub rotate_keep: u32,
 }
 
@@ -275,13 +275,11 @@ impl FileSink {
 
     /// Makes sure that what a tracker left that was killed while it wrote does not spoil what is added.
     fn mend(&mut self, turn: Turn) -> anyhow::Result<Turn> {
-        if !self.contents.gzip {
-            if self.output.tail(1)? != b"\n" {
-                self.output.append(b"\n")?;
-            }
+        if self.output.ends_whole()? {
             return Ok(turn);
         }
-        if gzip::ends_whole(&self.output.tail(gzip::TAIL)?) {
+        if !self.contents.gzip {
+            self.output.append(b"\n")?;
             return Ok(turn);
         }
         // Whatever is added after a torn end cannot be decompressed, and the end is not ours to cut off.

@@ -301,13 +301,9 @@ impl Output {
         anyhow::Error::new(error).context(format!("cannot write to {}", self.path.display()))
     }
 
-    /// The last bytes of the file, `size` at most.
-    pub(super) fn tail(&self, size: u64) -> io::Result<Vec<u8>> {
-        let length = self.file.metadata()?.len();
-        let size = length.min(size);
-        let mut tail = vec![0; size as usize];
-        self.file.read_exact_at(&mut tail, length - size)?;
-        Ok(tail)
+    /// Whether the last sample in the file is whole.
+    pub(super) fn ends_whole(&self) -> io::Result<bool> {
+        self.contents.end_whole(&self.file)
     }
 }
 

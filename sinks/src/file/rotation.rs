@@ -34,7 +34,8 @@ impl Rotation {
         is_full || is_old
     }
 
-    /// Deletes the oldest files that were set aside, of those that hold what `contents` says and are the user's.
+    /// Deletes the oldest files that were set aside, of those that hold what `contents` says and are the user's. One with a
+    /// torn end stays: somebody was told that it is kept.
     pub(super) fn delete_old(&self, location: &Location, contents: Contents) -> anyhow::Result<()> {
         if self.keep == 0 {
             return Ok(());
@@ -42,7 +43,12 @@ impl Rotation {
         let mut old = set_aside_before(location);
         old.retain(|(_, name)| location.look_at(name).is_some_and(|file| contents.are_in(&file)));
         for (_, name) in &old[..old.len().saturating_sub(self.keep)] {
-            location.remove(name)?;
+            if let Some(file) = location.look_at(name)
+                && contents.are_in(&file)
+                && contents.end_whole(&file).unwrap_or(false)
+            {
+                location.remove(name, &file)?;
+            }
         }
         Ok(())
     }

@@ -46,8 +46,7 @@ impl Backoff {
         self.failures += 1;
         let doubled = self.first.saturating_mul(1 << (self.failures - 1).min(16)).min(LONGEST);
         let jittered = doubled.mul_f64(0.5 + fastrand::f64() / 2.0);
-        let asked =
-            if let Failure::Temporary(_, Some(asked)) = failure { (*asked).min(LONGEST_ASKED) } else { Duration::ZERO };
+        let asked = failure.asked().unwrap_or_default().min(LONGEST_ASKED);
         self.not_before = Some(now + jittered.max(asked));
         let tell = !self.said && self.failures >= tell_at;
         self.said |= tell;

@@ -13,6 +13,8 @@ pub enum SentCommand {
     /// All of it, with what looks like a password, a token or a key replaced by `***`.
     #[default]
     Masked,
+    /// The name of the program, without its folder.
+    Program,
     /// All of it, as it is.
     Whole,
     /// Nothing.
@@ -43,7 +45,11 @@ pub(crate) fn of_run(run: &Run, command: SentCommand) -> Map<String, Value> {
     }
     if command != SentCommand::None && !run.command.is_empty() {
         let words: Vec<String> = run.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let words = if command == SentCommand::Masked { mask::command(&words) } else { words };
+        let words = match command {
+            SentCommand::Masked => mask::command(&words),
+            SentCommand::Program => words[0].rsplit('/').take(1).map(str::to_owned).collect(),
+            SentCommand::Whole | SentCommand::None => words,
+        };
         facts.insert("command".into(), Value::from(words).to_string().into());
     }
     facts
@@ -86,6 +92,9 @@ mod tests {
         });
         assert_eq!(facts, expected);
         assert_eq!(of_run(&run, SentCommand::None).get("command"), None);
+        let mut program = Run::default();
+        program.command = vec!["/opt/a/train".into(), "hunter2".into()];
+        assert_eq!(of_run(&program, SentCommand::Program)["command"], r#"["train"]"#);
         assert_eq!(of_run(&run, SentCommand::Whole)["command"], r#"["x","--token=abc"]"#);
     }
 }

@@ -1,6 +1,6 @@
 //! HTTP as the service and the store are spoken to: time limits on every call, proxies and certificates of the system.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -30,12 +30,30 @@ pub(crate) enum Failure {
     Permanent(String),
     /// It is worth another try, though not before the time that the server names.
     Temporary(String, Option<Duration>),
+    /// As before, and any other request would meet the same.
+    Unavailable(String, Option<Duration>),
 }
 
 impl Failure {
     pub(crate) fn problem(&self) -> &str {
-        let (Failure::Refused(problem) | Failure::Permanent(problem) | Failure::Temporary(problem, _)) = self;
+        let (Self::Refused(problem)
+        | Self::Permanent(problem)
+        | Self::Temporary(problem, _)
+        | Self::Unavailable(problem, _)) = self;
         problem
+    }
+
+    /// Whether it is worth another try.
+    pub(crate) fn can_pass(&self) -> bool {
+        matches!(self, Self::Temporary(..) | Self::Unavailable(..))
+    }
+
+    /// How long the server wants to be left alone.
+    pub(crate) fn asked(&self) -> Option<Duration> {
+        match self {
+            Self::Temporary(_, asked) | Self::Unavailable(_, asked) => *asked,
+            Self::Refused(_) | Self::Permanent(_) => None,
+        }
     }
 }
 
@@ -138,7 +156,8 @@ impl Answer {
         let code = self.code().map(|code| format!(" {code}")).unwrap_or_default();
         let problem = format!("{what}: the answer is {}{code}", self.status);
         match self.status {
-            408 | 429 | 500..=599 => Failure::Temporary(problem, self.retry_after),
+            429 | 503 => Failure::Unavailable(problem, self.retry_after),
+            408 | 500..=599 => Failure::Temporary(problem, self.retry_after),
             _ => Failure::Permanent(problem),
         }
     }
@@ -188,15 +207,34 @@ fn not_answered(what: &str, error: &ureq::Error) -> Failure {
         ureq::Error::BodyExceedsLimit(_) | ureq::Error::LargeResponseHeader(..) => "the answer is too long",
         ureq::Error::Http(_) | ureq::Error::Protocol(_) => "the answer is no HTTP",
         ureq::Error::Rustls(error) => not_trusted(error),
-        ureq::Error::Io(error) => return Failure::Temporary(format!("{what}: {}", io_problem(error)), None),
+        ureq::Error::Io(error) => &io_problem(error),
         _ => "the connection failed",
     };
-    Failure::Temporary(format!("{what}: {why}"), None)
+    let problem = format!("{what}: {why}");
+    if is_unreachable(error) { Failure::Unavailable(problem, None) } else { Failure::Temporary(problem, None) }
+}
+
+/// Whether there was no connection at all. One that was cut, or took too long, can have been too slow for this request.
+fn is_unreachable(error: &ureq::Error) -> bool {
+    use ureq::{Error, Timeout};
+    match error {
+        Error::Timeout(Timeout::Resolve | Timeout::Connect) | Error::HostNotFound | Error::Rustls(_) => true,
+        Error::InvalidProxyUrl | Error::ConnectProxyFailed(_) | Error::ConnectionFailed => true,
+        Error::Io(error) => {
+            let is_none = [ErrorKind::ConnectionRefused, ErrorKind::HostUnreachable, ErrorKind::NetworkUnreachable];
+            is_none.contains(&error.kind()) || tls_error(error).is_some()
+        }
+        _ => false,
+    }
+}
+
+fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref()
 }
 
 /// What the system says of a connection, and nothing that came over it.
 fn io_problem(error: &io::Error) -> String {
-    match (error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()), error.raw_os_error()) {
+    match (tls_error(error), error.raw_os_error()) {
         (Some(error), _) => not_trusted(error).to_owned(),
         (None, Some(code)) => io::Error::from_raw_os_error(code).to_string(),
         (None, None) => error.kind().to_string(),
@@ -324,11 +362,9 @@ mod tests {
     fn what_is_tried_again() {
         let failure = |status, retry_after| Answer { status, body: b"no\n way".to_vec(), retry_after }.failure("PUT x");
         let wait = Some(Duration::from_secs(7));
-        assert_eq!(failure(503, wait), Failure::Temporary("PUT x: the answer is 503".into(), wait));
-        assert!(
-            matches!(failure(429, None), Failure::Temporary(..))
-                && matches!(failure(408, None), Failure::Temporary(..))
-        );
+        assert_eq!(failure(503, wait), Failure::Unavailable("PUT x: the answer is 503".into(), wait));
+        assert_eq!(failure(500, wait), Failure::Temporary("PUT x: the answer is 500".into(), wait));
+        assert!([408, 429, 502].into_iter().all(|status| failure(status, None).can_pass()));
         assert!(
             matches!(failure(422, None), Failure::Permanent(_)) && matches!(failure(301, None), Failure::Permanent(_))
         );

@@ -19,6 +19,8 @@ use super::store::Store;
 use super::upload::Upload;
 
 const ATTEMPTS: u32 = 4;
+/// Somebody may be waiting for it to be sent. A server that asks for a longer pause gets it from a later attempt.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// 0000-01-01, in seconds of Unix time.
 const YEAR_0: i64 = -62_167_219_200;
 
@@ -73,7 +75,8 @@ impl LeftBehind {
         state.api_url == api_url.as_str() || (state.api_url.is_empty() && state.run_id.is_none())
     }
 
-    pub(crate) fn send(mut self, connect: &Connect) -> Result<(), Failure> {
+    /// Sends what is left of it. `waits` is told before each pause why there is one, and how long it is.
+    pub(crate) fn send(mut self, connect: &Connect, mut waits: impl FnMut(&str, Duration)) -> Result<(), Failure> {
         if !self.is_of(&connect.api_url) {
             let of =
                 Url::parse(&self.store.state.api_url).map_or("another service".to_owned(), |url| without_user(&url));
@@ -86,15 +89,37 @@ impl LeftBehind {
         let mut upload = connect.upload(self.store);
         let mut backoff = Backoff::new(Duration::from_millis(500));
         loop {
-            match upload.register().and_then(|()| upload.finish()) {
-                Err(failure @ Failure::Temporary(..)) if backoff.failures() + 1 < ATTEMPTS => {
-                    backoff.failed(&failure, Instant::now(), u32::MAX);
-                    std::thread::sleep(backoff.pause(Instant::now()).unwrap_or_default());
-                }
+            let failure = match upload.register().and_then(|()| upload.finish()) {
+                Err(failure) if failure.can_pass() => failure,
                 result => return result,
+            };
+            let now = Instant::now();
+            backoff.failed(&failure, now, u32::MAX);
+            let pause = backoff.pause(now).unwrap_or_default();
+            if pause > LONGEST_PAUSE {
+                let problem = format!(
+                    "{}, and the service asks to be left alone for {} minutes: run `resource-tracker upload` again after that",
+                    failure.problem(),
+                    pause.as_secs().div_ceil(60)
+                );
+                return Err(Failure::Unavailable(problem, Some(pause)));
             }
+            if backoff.failures() >= ATTEMPTS {
+                return Err(failure);
+            }
+            waits(failure.problem(), pause);
+            std::thread::sleep(pause);
         }
     }
+}
+
+/// Why a run was not sent.
+#[derive(Debug)]
+pub enum Unsent {
+    /// Others can be sent.
+    Run(String),
+    /// No other can be sent now, either.
+    Service(String),
 }
 
 /// An address without a name and a password.
@@ -122,11 +147,11 @@ pub(crate) fn send_in_background(spool: Spool, connect: Connect) {
     let work = move || {
         for directory in spool.left_behind(Access::Work).into_iter().flatten().flatten() {
             let Ok(Some(left)) = LeftBehind::open(directory) else { continue };
-            match left.send(&connect) {
+            match left.send(&connect, |_, _| ()) {
                 // `resource-tracker upload` says why the service does not take it.
-                Ok(()) | Err(Failure::Permanent(_)) => (),
+                Ok(()) | Err(Failure::Permanent(_) | Failure::Temporary(..)) => (),
                 // The run that goes on speaks of that.
-                Err(Failure::Refused(_) | Failure::Temporary(..)) => return,
+                Err(Failure::Refused(_) | Failure::Unavailable(..)) => return,
             }
         }
     };

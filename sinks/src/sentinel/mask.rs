@@ -1,10 +1,11 @@
 //! Takes what looks like a secret out of a command line.
 
+use super::password_options::{Password, PasswordOptions};
 use super::token_forms;
 
 /// A name of an option, a variable or a header that has one of these in it, hyphens and underscores left out, has a
 /// secret as its value.
-const PARTS: [&str; 17] = [
+const PARTS: [&str; 18] = [
     "password",
     "passwd",
     "passphrase",
@@ -22,12 +23,14 @@ const PARTS: [&str; 17] = [
     "authorization",
     "connectionstring",
     "cookie",
+    "fromliteral",
 ];
 /// The same for the last word of a name.
-const LAST_WORDS: [&str; 9] = ["pass", "pwd", "pw", "psw", "auth", "jwt", "otp", "bearer", "sig"];
+const LAST_WORDS: [&str; 11] =
+    ["pass", "storepass", "keypass", "pwd", "pw", "psw", "auth", "jwt", "otp", "bearer", "sig"];
 /// At the end of a name: it tells of a file, or how many tokens a model may write.
 const PLAIN_ENDS: [&str; 6] = ["file", "path", "dir", "tokens", "tokenizer", "tokenizers"];
-/// Options whose value is `user:password`.
+/// Options whose value is `user:password`, or `user%password`.
 const USERS: [&str; 5] = ["-u", "-U", "--user", "--proxy-user", "--userpwd"];
 /// What stands between `Authorization:` and the secret.
 const SCHEMES: [&str; 5] = ["bearer", "basic", "digest", "negotiate", "token"];
@@ -35,12 +38,8 @@ const SCHEMES: [&str; 5] = ["bearer", "basic", "digest", "negotiate", "token"];
 const BRACKETS_AND_QUOTES: [char; 6] = ['{', '[', '(', '"', '\'', '`'];
 /// Parameters of an address that are secret, beside those whose names say so: signatures, and keys of interfaces.
 const PARAMETERS: [&str; 3] = ["key", "sig", "signature"];
-/// Programs, by the beginning of their names, that take a password with an option of one letter; the last value says whether
-/// it may also be the next word.
-const PROGRAMS: [(&str, &str, bool); 4] =
-    [("mysql", "-p", false), ("mariadb", "-p", false), ("sshpass", "-p", true), ("redis-cli", "-a", true)];
 /// Options whose value is a name of a user, a container or a network, and so no program.
-const NAMES: [&str; 8] = ["-u", "--user", "-g", "--group", "--name", "--hostname", "--network", "--namespace"];
+const NAMES: [&str; 9] = ["-n", "-u", "--user", "-g", "--group", "--name", "--hostname", "--network", "--namespace"];
 /// Between commands of a shell.
 const BETWEEN_COMMANDS: [char; 4] = [';', '|', '&', '\n'];
 const MASK: &str = "***";
@@ -60,28 +59,23 @@ pub(crate) fn command(words: &[String]) -> Vec<String> {
 }
 
 fn masked(words: &[String], depth: u32) -> Vec<String> {
-    let (mut is_value, mut is_user, mut is_name) = (false, false, false);
-    let mut program = None;
+    let (mut is_value, mut is_bare_value, mut is_user, mut is_name) = (false, false, false, false);
+    let mut options = PasswordOptions::default();
     let mask = |word: &String| {
         let is_named = std::mem::replace(&mut is_name, NAMES.contains(&word.as_str()));
         let is_users = std::mem::replace(&mut is_user, USERS.contains(&word.as_str()));
+        // Without a hyphen, a name is as likely one of a thing, which options come after.
+        is_value |= std::mem::replace(&mut is_bare_value, is_bare_secret(word)) && !word.starts_with('-');
         if std::mem::take(&mut is_value) {
             // A scheme comes before its value, and an option that seems to be one can be the name of the next.
             is_value = SCHEMES.contains(&word.to_lowercase().as_str()) || (word.starts_with('-') && is_secret(word));
             return MASK.to_owned();
         }
-        if let Some((option, takes_next)) = program
-            && let Some(password) = word.strip_prefix(option)
-        {
-            if password.is_empty() && takes_next {
-                (is_value, program) = (true, None);
-            } else if !password.is_empty() && !is_ports(password) {
-                program = None;
-                return format!("{option}{MASK}");
-            }
-        }
-        if !is_named {
-            program = password_option(word).or(program);
+        match options.take(word) {
+            Some(Password::Behind(option)) => return format!("{option}{MASK}"),
+            Some(Password::Next) => is_value = true,
+            None if !is_named => options.see(word),
+            None => (),
         }
         let (masked, names_next) = masked_word(word, depth);
         is_value |= names_next;
@@ -110,6 +104,9 @@ fn masked_word(word: &str, depth: u32) -> (String, bool) {
             let (value, is_behind) = masked_word(value, depth - 1);
             return (format!("{start}{value}"), is_behind);
         }
+    }
+    if word.split_once('%').is_some_and(|(name, _)| is_user_in_one(name)) {
+        return (without_password(word), false);
     }
     if depth > 0 && (word.contains(char::is_whitespace) || !is_url(word) && word.contains(BRACKETS_AND_QUOTES)) {
         return (text(word, depth - 1), false);
@@ -169,13 +166,13 @@ fn unquoted(word: &str) -> &str {
     inner.unwrap_or(word)
 }
 
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     let name = name.trim_start_matches('-');
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }
 
 /// Whether what follows this name is a secret. Only a name counts, not a text in which the word stands.
-fn is_secret(name: &str) -> bool {
+pub(super) fn is_secret(name: &str) -> bool {
     let name = name.trim_matches(['-', '"', '\'', '`', '\\']).to_lowercase();
     let joined: String = name.chars().filter(|c| !"-_.".contains(*c)).collect();
     let last = name.rsplit(['-', '_', '.']).next().unwrap_or_default();
@@ -184,31 +181,29 @@ fn is_secret(name: &str) -> bool {
     is_name(&name) && !is_plain && (PARTS.iter().any(|part| joined.contains(part)) || LAST_WORDS.contains(&last))
 }
 
-/// `user:password` with the password masked; two numbers are those of a user and a group.
+/// Whether a word is the name of a secret without being an option: `aws configure set aws_secret_access_key X`.
+fn is_bare_secret(word: &str) -> bool {
+    let last = word.rsplit(['.', ':']).next().unwrap_or_default();
+    !word.starts_with('-') && (last.contains(['_', '-']) || last == "password") && is_secret(last)
+}
+
+/// `user:password` with the password masked; two numbers are those of a user and a group. Samba has `user%password`, and
+/// `date -u` a format there.
 fn without_password(word: &str) -> String {
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    match word.split_once(':') {
-        Some((user, password)) if !is_number(user) || !is_number(password) => format!("{user}:{MASK}"),
-        _ => word.to_owned(),
-    }
+    let Some(at) = word.find([':', '%']) else { return word.to_owned() };
+    let (user, password) = (&word[..at], &word[at + 1..]);
+    let is_both = match word.as_bytes()[at] {
+        b'%' => user.trim_start_matches('-').starts_with(|c: char| c.is_alphanumeric()),
+        _ => !is_number(user) || !is_number(password),
+    };
+    if is_both { format!("{}{MASK}", &word[..=at]) } else { word.to_owned() }
 }
 
 /// Whether this is an option with one letter and a user: `-uadmin`.
 fn is_user_in_one(name: &str) -> bool {
     let user = name.strip_prefix("-u").or_else(|| name.strip_prefix("-U"));
     user.is_some_and(|user| is_name(user) && !user.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-/// How this program takes a password, if it is one of those.
-fn password_option(word: &str) -> Option<(&'static str, bool)> {
-    let name = word.rsplit('/').next().filter(|name| is_name(name))?;
-    let (_, option, takes_next) = PROGRAMS.iter().find(|(program, ..)| name.starts_with(program))?;
-    Some((option, *takes_next))
-}
-
-/// `8080:80`, which containers have.
-fn is_ports(text: &str) -> bool {
-    text.contains(':') && text.bytes().all(|byte| byte.is_ascii_digit() || b":.".contains(&byte))
 }
 
 fn is_url(word: &str) -> bool {
@@ -257,13 +252,13 @@ fn is_secret_parameter(name: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
     /// Words are parted by `¦`.
-    fn masked(line: &str) -> String {
+    pub(in super::super) fn masked(line: &str) -> String {
         command(&line.split('¦').map(str::to_owned).collect::<Vec<_>>()).join("¦")
     }
 
@@ -313,10 +308,26 @@ mod tests {
                 "llm¦--max-tokens¦100¦--tokenizer¦bpe¦--token-file¦/t¦--tokenizer-name=b",
             ),
             ("sh¦-c¦run -a,b --token=x,y,z -v (--pass=x) 1", "sh¦-c¦run -a,b --token=*** -v (--pass=***) 1"),
-            ("sshpass¦-p¦x¦ssh¦-p¦22¦h", "sshpass¦-p¦***¦ssh¦-p¦22¦h"),
-            ("sshpass¦-px¦ssh¦-p22¦h", "sshpass¦-p***¦ssh¦-p22¦h"),
-            ("redis-cli¦-h¦c¦-a¦x¦get¦k", "redis-cli¦-h¦c¦-a¦***¦get¦k"),
-            ("sh¦-c¦mysqldump -px db | ssh -p22 h", "sh¦-c¦mysqldump -p*** db | ssh -p22 h"),
+            (
+                "aws¦configure¦set¦aws_secret_access_key¦x¦--profile¦p",
+                "aws¦configure¦set¦aws_secret_access_key¦***¦--profile¦p",
+            ),
+            ("npm¦config¦set¦//reg.example.com/:_authToken¦x", "npm¦config¦set¦//reg.example.com/:_authToken¦***"),
+            ("sh¦-c¦git config x.api-token y; ls z", "sh¦-c¦git config x.api-token ***; ls z"),
+            ("nmcli¦wifi¦connect¦net¦password¦x", "nmcli¦wifi¦connect¦net¦password¦***"),
+            ("aws¦secretsmanager¦get-secret-value¦--region¦x", "aws¦secretsmanager¦get-secret-value¦--region¦x"),
+            (
+                "pytest¦test_password.py¦test_x.py¦tokens_per_word¦1",
+                "pytest¦test_password.py¦test_x.py¦tokens_per_word¦***",
+            ),
+            (
+                "kubectl¦create¦secret¦generic¦x¦--from-literal=a=b",
+                "kubectl¦create¦secret¦generic¦x¦--from-literal=***",
+            ),
+            ("keytool¦-storepass¦x¦-keypass¦y", "keytool¦-storepass¦***¦-keypass¦***"),
+            ("smbclient¦-U¦me%x¦//h/s", "smbclient¦-U¦me%***¦//h/s"),
+            ("rpcclient¦-U¦D\\me%x¦--user=me%x¦-Ume%x", "rpcclient¦-U¦D\\me%***¦--user=me%***¦-Ume%***"),
+            ("date¦-u¦+%Y-%m-%dT%H:%M", "date¦-u¦+%Y-%m-%dT%H:%M"),
             ("rsync¦host:/path¦--bypass¦1¦--compass=2", "rsync¦host:/path¦--bypass¦1¦--compass=2"),
             ("python¦train.py¦--epochs¦50", "python¦train.py¦--epochs¦50"),
         ] {
@@ -351,6 +362,10 @@ mod tests {
                 format!("x¦[\"--password\",\"{value}\"]"),
                 format!("x¦http://u:{value}@h/"),
                 format!("x¦-H¦Authorization: Bearer {value}"),
+                format!("aws¦configure¦set¦aws_secret_access_key¦{value}"),
+                format!("docker¦login¦-u¦me¦-p¦{value}"),
+                format!("smbclient¦-U¦me%{value}¦//h/s"),
+                format!("sh¦-c¦mongo -u me -p {value} && ldapsearch -w '{value}' && curl -b s={value} x"),
                 format!("sh¦-c¦exec x --password '{value} {value}' -H \"Authorization: Bearer {value}\""),
             ] {
                 prop_assert!(!masked(&line).contains(&value), "{}", line);

@@ -8,6 +8,8 @@ pub mod fuzzing;
 mod http;
 mod left_behind;
 mod mask;
+mod password_options;
+mod remains;
 mod run_directory;
 mod s3;
 mod secret;
@@ -40,8 +42,9 @@ use url::Url;
 use crate::columns::Columns;
 use backoff::Backoff;
 pub use facts::SentCommand;
-pub use left_behind::LeftBehind;
+use http::Failure;
 use left_behind::{Connect, rfc3339};
+pub use left_behind::{LeftBehind, Unsent};
 use run_directory::{Access, RunDirectory};
 use secret::Secret;
 use spool::Spool;
@@ -77,7 +80,7 @@ pub struct SentinelConfig {
     pub spool_dir: Option<PathBuf>,
     /// What may wait there, in MiB; beyond that the oldest batches are given up, with a message.
     pub spool_max_mib: u64,
-    /// What is sent of the command line: masked, whole or none.
+    /// What is sent of the command line: masked, program, whole or none.
     #[schemars(extend("x-needs-named-file" = true))]
     pub command: SentCommand,
     /// Speak to the service without encryption, even when it is not on this machine.
@@ -187,14 +190,19 @@ impl SentinelConfig {
         Ok(())
     }
 
-    /// Sends what is left of a run.
+    /// Sends what is left of a run. `waits` is told why it is tried again, and after what time.
     ///
     /// # Errors
     /// Without a token, when the run belongs to another service, or when the service did not take everything; what it did
     /// not take stays.
-    pub fn send(&self, run: LeftBehind) -> anyhow::Result<()> {
-        let token = Self::token(self.open_token_file())?.with_context(|| format!("{TOKEN} is not set"))?;
-        run.send(&self.connect(token)?).map_err(|failure| anyhow::anyhow!("{}", failure.problem()))
+    pub fn send(&self, run: LeftBehind, waits: impl FnMut(&str, Duration)) -> Result<(), Unsent> {
+        let token = Self::token(self.open_token_file());
+        let token = token.and_then(|token| token.with_context(|| format!("{TOKEN} is not set")));
+        let connect = token.and_then(|token| self.connect(token)).map_err(|why| Unsent::Service(format!("{why:#}")))?;
+        run.send(&connect, waits).map_err(|failure| match failure {
+            Failure::Unavailable(problem, _) => Unsent::Service(problem),
+            failure => Unsent::Run(failure.problem().to_owned()),
+        })
     }
 }
 

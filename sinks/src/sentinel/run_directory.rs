@@ -1,5 +1,5 @@
 //! The folder of one run: `run.json`, `NNNNNN.csv`, `NNNNNN.csv.gz` and `lock`, and nothing else is ever written, read or
-//! removed in it.
+//! removed in it. When all has arrived, `run.json` becomes `sent.json` before the rest goes.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -15,12 +15,17 @@ use resource_tracker_core::trust::Demand;
 use rustix::fs::{AtFlags, Dir, FlockOperation, OFlags, flock, fstat, renameat, unlinkat};
 use rustix::io::Errno;
 
+use super::remains;
+
 const FOLDER: Demand = Demand::PRIVATE_FOLDER;
-const FILE: Demand = Demand::PRIVATE_FILE;
+pub(super) const FILE: Demand = Demand::PRIVATE_FILE;
 
 const STATE: &str = "run.json";
-const LOCK: &str = "lock";
+const SENT: &str = "sent.json";
+pub(super) const LOCK: &str = "lock";
 const TEMPORARY: &str = ".tmp";
+/// A `run.json` that was not finished.
+pub(super) const BEGUN: &str = "run.json.tmp";
 /// What `run.json` can become longer by when the disk is full: host, cloud, the service's answer and the end are in it then.
 const RESERVED: usize = 3 << 10;
 /// What a disk sets aside at a time.
@@ -29,8 +34,6 @@ pub(super) const BLOCK: usize = 4 << 10;
 const LARGEST_STATE: u64 = 16 << 20;
 /// A batch has 8 MiB of rows at most, on the disk and in memory each.
 pub(super) const LARGEST_FILE: u64 = 20 << 20;
-/// A folder without a run that nobody has changed for so many seconds is not about to get one.
-const REMAINS: u64 = 3600;
 /// Batches have six digits.
 pub(super) const LAST_BATCH: u32 = 999_999;
 
@@ -43,7 +46,7 @@ pub(super) fn gz(batch: u32) -> String {
 }
 
 /// The number in the name of a batch.
-fn batch(name: &str) -> Option<u32> {
+pub(super) fn batch(name: &str) -> Option<u32> {
     let number = name.strip_suffix(".gz").unwrap_or(name).strip_suffix(".csv")?;
     let is_number = number.len() == 6 && number.bytes().all(|byte| byte.is_ascii_digit());
     if is_number { number.parse().ok() } else { None }
@@ -52,7 +55,7 @@ fn batch(name: &str) -> Option<u32> {
 /// Whether the spool gives files this name.
 fn is_given(name: &str) -> bool {
     let name = name.strip_suffix(TEMPORARY).unwrap_or(name);
-    name == STATE || name == LOCK || batch(name).is_some()
+    name == STATE || name == SENT || name == LOCK || batch(name).is_some()
 }
 
 /// For what a run is opened.
@@ -62,6 +65,17 @@ pub(crate) enum Access {
     Look,
     /// To send or delete it: it stays locked.
     Work,
+}
+
+impl Access {
+    /// How its lock is opened, and taken.
+    pub(super) fn to_lock(self) -> (OFlags, FlockOperation) {
+        match self {
+            Self::Look => (OFlags::RDONLY, FlockOperation::NonBlockingLockShared),
+            // NFS locks only what is open for writing.
+            Self::Work => (OFlags::RDWR, FlockOperation::NonBlockingLockExclusive),
+        }
+    }
 }
 
 /// The folder of one run of ours. Unless it is only looked at it is locked, which ends with the process, however that
@@ -80,7 +94,7 @@ fn open_directory(root: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
 }
 
 /// `None` when it is not there.
-fn or_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+pub(super) fn or_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         result => result.map(Some),
@@ -108,30 +122,30 @@ impl RunDirectory {
     /// When something that the spool made is not the user's alone. It stays as it is, unread.
     pub(super) fn open(root: &Arc<OwnedFd>, name: &str, path: PathBuf, access: Access) -> anyhow::Result<Option<Self>> {
         let Some(directory) = or_missing(open_directory(root, name))? else { return Ok(None) };
-        let has_state = || or_missing(FILE.inspect(&directory, STATE)).context(STATE);
-        if has_state()?.is_none() {
-            if access == Access::Work {
-                remove_remains(root, name, &directory);
-            }
+        let has = |name: &'static str| {
+            Ok::<_, anyhow::Error>(or_missing(FILE.inspect(&directory, name)).context(name)?.is_some())
+        };
+        if !has(STATE)? && !has(SENT)? {
+            remains::clear(root, name, &directory, access)?;
             return Ok(None);
         }
-        let (how, operation) = match access {
-            Access::Look => (OFlags::RDONLY, FlockOperation::NonBlockingLockShared),
-            // NFS locks only what is open for writing.
-            Access::Work => (OFlags::RDWR, FlockOperation::NonBlockingLockExclusive),
-        };
+        let (how, operation) = access.to_lock();
         let lock = match FILE.open(&directory, LOCK, how) {
             // Somebody has just sent and removed it.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && has_state()?.is_none() => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !has(STATE)? => return Ok(None),
             lock => lock.context(LOCK)?,
         };
         let run = Self { path, name: name.to_owned(), root: Arc::clone(root), directory, lock };
-        let run = run.take(operation)?.filter(|run| run.is_in_place());
-        if let (Some(run), Access::Look) = (&run, access) {
+        let Some(run) = run.take(operation)?.filter(Self::is_in_place) else { return Ok(None) };
+        let is_sent = or_missing(FILE.inspect(&run.directory, STATE))?.is_none();
+        match access {
             // Another process may send it while it is listed here.
-            flock(&run.lock, FlockOperation::Unlock)?;
+            Access::Look => flock(&run.lock, FlockOperation::Unlock)?,
+            // Somebody was killed while he removed it.
+            Access::Work if is_sent => drop(run.remove()),
+            Access::Work => (),
         }
-        Ok(run)
+        Ok(Some(run).filter(|_| !is_sent))
     }
 
     fn take(self, operation: FlockOperation) -> io::Result<Option<Self>> {
@@ -223,11 +237,11 @@ impl RunDirectory {
         }
     }
 
-    /// Removes a file of the user's that has a name of the spool's, if it is there.
-    pub(crate) fn remove_file(&self, name: &str) {
-        if is_given(name) && FILE.inspect(&self.directory, name).is_ok() {
-            let _ = unlinkat(&self.directory, name, AtFlags::empty());
-        }
+    /// Removes a file of the user's that has a name of the spool's, if it is there. Returns how many bytes it had.
+    pub(crate) fn remove_file(&self, name: &str) -> u64 {
+        let Some(status) = is_given(name).then(|| FILE.inspect(&self.directory, name).ok()).flatten() else { return 0 };
+        let removed = unlinkat(&self.directory, name, AtFlags::empty());
+        removed.map_or(0, |()| u64::try_from(status.st_size).unwrap_or(0))
     }
 
     /// The numbers of all batches, and what is wrong with those that are no files of the user's.
@@ -256,42 +270,24 @@ impl RunDirectory {
         let Ok(directory) = open_directory(root, name) else { return 0 };
         let size = |name: &String| FILE.inspect(&directory, name.as_str()).ok();
         let names = given(&directory).unwrap_or_default();
+        // Without it there is no run in the folder, and nothing that giving up batches could make smaller.
+        if !names.iter().any(|name| name == STATE) {
+            return 0;
+        }
         names.iter().filter_map(size).map(|status| u64::try_from(status.st_size).unwrap_or(0)).sum()
     }
 
     /// Everything has arrived: removes what the spool has made, and the folder if nothing else is in it. It is no run any
     /// more from the first step on, and locked until the last.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        self.remove_file(STATE);
-        let names = given(&self.directory)?;
-        names.iter().filter(|name| *name != LOCK).for_each(|name| self.remove_file(name));
-        self.remove_file(LOCK);
-        Ok(unlinkat(&self.root, self.name.as_str(), AtFlags::REMOVEDIR)?)
-    }
-}
-
-/// Removes the folder of a tracker that was killed before it wrote anything down, or when all but the lock was removed.
-/// Nothing else is in it, it is not locked, and it is not new. A tracker whose new folder is removed like this takes
-/// another name.
-fn remove_remains(root: &OwnedFd, name: &str, directory: &OwnedFd) {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let is_old = |made: i64| u64::try_from(made).is_ok_and(|made| made.saturating_add(REMAINS) < now.as_secs());
-    if !fstat(directory).is_ok_and(|status| is_old(status.st_mtime)) {
-        return;
-    }
-    let Ok(lock) = or_missing(FILE.open(directory, LOCK, OFlags::RDWR)) else { return };
-    if lock.as_ref().is_some_and(|lock| flock(lock, FlockOperation::NonBlockingLockExclusive).is_err()) {
-        return;
-    }
-    let begun = format!("{STATE}{TEMPORARY}");
-    let is_ours = |name: &String| (*name == LOCK || *name == begun) && FILE.inspect(directory, name.as_str()).is_ok();
-    if let Ok(names) = names(directory)
-        && names.iter().all(is_ours)
-    {
-        for name in names {
-            let _ = unlinkat(directory, name, AtFlags::empty());
+        if renameat(&self.directory, STATE, &self.directory, SENT).is_err() {
+            self.remove_file(STATE);
         }
-        let _ = unlinkat(root, name, AtFlags::REMOVEDIR);
+        let is_first = |name: &&String| *name != SENT && *name != LOCK;
+        for name in given(&self.directory)?.iter().filter(is_first).map(String::as_str).chain([SENT, LOCK]) {
+            self.remove_file(name);
+        }
+        Ok(unlinkat(&self.root, self.name.as_str(), AtFlags::REMOVEDIR)?)
     }
 }
 
@@ -301,7 +297,7 @@ fn given(directory: &OwnedFd) -> io::Result<Vec<String>> {
 }
 
 /// All names in a folder; one that is no text is shown as one.
-fn names(directory: &OwnedFd) -> io::Result<Vec<String>> {
+pub(super) fn names(directory: &OwnedFd) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
         let name = entry?.file_name().to_string_lossy().into_owned();

@@ -14,26 +14,35 @@ impl SpoolLimit {
     /// Gives up batches until what is left fits: the oldest of the oldest run first, those of `own` last.
     pub(crate) fn enforce(&self, own: &mut Store) {
         let Self { spool, bytes } = self;
-        if spool.size() <= *bytes {
+        // Of thousands of files: that is asked once.
+        let mut excess = spool.size().saturating_sub(*bytes);
+        if excess == 0 {
             return;
         }
         let mut given_up = 0;
-        let mut give_up = |store: &mut Store| {
-            while spool.size() > *bytes && store.state.next < store.closed {
-                store.settle(false);
-                given_up += 1;
-            }
-        };
         for directory in spool.left_behind(Access::Work).into_iter().flatten().flatten() {
             if let Ok(Some(mut store)) = Store::recover(directory) {
-                give_up(&mut store);
+                given_up += give_up(&mut store, &mut excess);
+            }
+            if excess == 0 {
+                break;
             }
         }
-        give_up(own);
+        given_up += give_up(own, &mut excess);
         if given_up > 0 {
             log::warn!(
                 "sentinel: the spool is full ({bytes} bytes): {given_up} of the oldest batches that wait were given up"
             );
         }
     }
+}
+
+/// Gives up the oldest batches of a run, as long as there are bytes too many. Returns how many batches.
+fn give_up(store: &mut Store, excess: &mut u64) -> u32 {
+    let mut given_up = 0;
+    while *excess > 0 && store.state.next < store.closed {
+        *excess = excess.saturating_sub(store.settle(false));
+        given_up += 1;
+    }
+    given_up
 }

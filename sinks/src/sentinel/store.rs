@@ -201,8 +201,8 @@ impl Store {
     }
 
     /// Batch `next` has arrived, or was given up. Its rows go when that is written down: until then it could be sent
-    /// again, which changes nothing.
-    pub(crate) fn settle(&mut self, arrived: bool) {
+    /// again, which changes nothing. Returns how many bytes that makes free.
+    pub(crate) fn settle(&mut self, arrived: bool) -> u64 {
         let batch = self.state.next;
         // Where many are missing in a row, they are written down at once.
         let following = self.found.as_ref().and_then(|found| found.range(batch..).next().copied());
@@ -220,12 +220,13 @@ impl Store {
                 Some(found) => found.range(settled).copied().collect(),
                 None => settled.collect(),
             };
-            for batch in settled {
-                directory.remove_file(&csv(batch));
-                directory.remove_file(&gz(batch));
-            }
             self.kept = self.state.next;
+            return settled
+                .into_iter()
+                .map(|batch| directory.remove_file(&csv(batch)) + directory.remove_file(&gz(batch)))
+                .sum();
         }
+        0
     }
 
     /// Where a batch goes.

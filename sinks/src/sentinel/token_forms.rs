@@ -148,10 +148,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::mask::command;
-
-    fn masked(line: &str) -> String {
-        command(&line.split('¦').map(str::to_owned).collect::<Vec<_>>()).join("¦")
-    }
+    use super::super::mask::tests::masked;
 
     #[test]
     fn tokens_are_masked_and_what_is_like_them_is_not() {

@@ -164,10 +164,10 @@ impl Worker {
         let tell = self.backoff.failed(failure, Instant::now(), tell_at);
         let problem = failure.problem();
         match failure {
-            Failure::Temporary(..) if tell => {
+            Failure::Temporary(..) | Failure::Unavailable(..) if tell => {
                 log::warn!("sentinel: {problem}; it is tried again, and rows are kept until they have arrived");
             }
-            Failure::Temporary(..) => (),
+            Failure::Temporary(..) | Failure::Unavailable(..) => (),
             Failure::Refused(_) | Failure::Permanent(_) => {
                 self.stopped = true;
                 log::warn!(
