@@ -5,8 +5,10 @@ use std::path::PathBuf;
 
 use clap::builder::ValueParser;
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use resource_tracker_core::config::Interval;
+
+use crate::tables::NO_PROCESS_ID;
 
 const VERSION: &str =
     concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("TRACKER_COMMIT"), ", ", env!("TRACKER_TARGET"), ")");
@@ -33,6 +35,9 @@ more than once is a list with commas: TRACKER_TAG=a=1,b=2. Flags win over variab
 components, config, schema, upload, completions, man-page and help are commands of the tracker; to run a program of
 that name, put -- in front of it.";
 
+const CONFIGURATION: &str = "Configuration";
+const METADATA: &str = "What the run is called";
+
 #[derive(Debug, Parser)]
 #[command(name = crate::PROGRAM, version = VERSION, about = ABOUT.split_once('\n').map(|(first, _)| first), long_about = ABOUT)]
 #[command(after_help = EXAMPLES, override_usage = "resource-tracker [OPTIONS] [--] [COMMAND [ARGUMENTS]...]")]
@@ -53,28 +58,50 @@ pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) metadata: Metadata,
 
+    #[command(flatten)]
+    pub(crate) lists: Lists,
+
     /// The command to run and track, with its arguments
-    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", conflicts_with = "pid")]
     pub(crate) command: Vec<OsString>,
+}
+
+impl Cli {
+    /// Reads the arguments. Flags may stand on either side of a tool's name; of one that stands on both, the last counts.
+    pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Self, clap::Error> {
+        let ends_in_dashes = arguments.last().is_some_and(|last| last == "--");
+        let matches = command().try_get_matches_from(arguments)?;
+        let mut cli = Self::from_arg_matches(&matches)?;
+        let mut level = &matches;
+        while let Some((_, tool)) = level.subcommand() {
+            cli.lists.extend(Lists::from_arg_matches(tool)?);
+            level = tool;
+        }
+        if ends_in_dashes && cli.action.is_none() && cli.command.is_empty() {
+            // A variable that should have held a command is empty: the machine until somebody stops it is not what was meant.
+            return Err(clap::Error::raw(ErrorKind::MissingRequiredArgument, "no command after --"));
+        }
+        Ok(cli)
+    }
 }
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What is sampled")]
 pub(crate) struct Sampling {
-    /// Time between samples: seconds (0.05) or with a unit (50ms, 2s, 1m) [default: 1]
-    #[arg(short, long, value_name = "TIME", value_parser = ValueParser::from(str::parse::<Interval>), allow_negative_numbers = true)]
+    /// Time between samples: seconds (0.05) or with a unit (50ms, 2s, 1m); from 1ms, reliably from 10ms [default: 1]
+    #[arg(short, long, global = true, value_name = "TIME", value_parser = ValueParser::from(str::parse::<Interval>), allow_negative_numbers = true)]
     pub(crate) interval: Option<Interval>,
 
-    /// Track the tree of a process that already runs
-    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..), conflicts_with = "command", allow_negative_numbers = true)]
+    /// Track a process that already runs, and its descendants, until they have ended; one that does not exist is waited for
+    #[arg(short, long, global = true, value_name = "PID", value_parser = ValueParser::from(process_id), allow_negative_numbers = true)]
     pub(crate) pid: Option<i32>,
 
-    /// Do not adopt orphans of the command; daemons that it starts leave its tree
-    #[arg(long)]
+    /// Do not adopt processes of the command whose parent has ended (be no subreaper): daemons are then not counted
+    #[arg(long, global = true)]
     pub(crate) no_subreaper: bool,
 
     /// Make no cgroup for the command; what its children used for which nobody waits is then an estimate
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub(crate) no_cgroup: bool,
 }
 
@@ -82,105 +109,120 @@ pub(crate) struct Sampling {
 #[command(next_help_heading = "Where samples go")]
 pub(crate) struct Output {
     /// Append samples to a file instead; - is standard output
-    #[arg(short, long, value_name = "FILE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(short, long, global = true, value_name = "FILE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) output: Option<String>,
 
     /// How samples are written [default: json, or csv for a file named .csv or .csv.gz]
-    #[arg(short, long, value_name = "FORMAT", value_parser = ["json", "csv"])]
+    #[arg(short, long, global = true, value_name = "FORMAT", value_parser = ["json", "csv"])]
     pub(crate) format: Option<String>,
 
     /// Which columns a CSV has: the machine's, the command's as well (job), or those of another program [default: tracker]
-    #[arg(long, value_name = "SET", value_parser = ["tracker", "job", "python", "sentinel"])]
+    #[arg(long, global = true, value_name = "SET", value_parser = ["tracker", "job", "python", "sentinel"])]
     pub(crate) csv_columns: Option<String>,
 
     /// Write no samples to standard output or standard error
-    #[arg(short, long)]
+    #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
 
-    /// Where rows wait until Sentinel has them [default: $XDG_STATE_HOME/resource-tracker/spool]
-    #[arg(long, value_name = "DIR")]
+    /// The spool: where rows wait until the Sentinel service has them [default: $XDG_STATE_HOME/resource-tracker/spool]
+    #[arg(long, global = true, value_name = "DIR")]
     pub(crate) spool_dir: Option<PathBuf>,
 
     /// What may wait there, in MiB; the oldest goes first [default: 1024]
-    #[arg(long, value_name = "MIB")]
+    #[arg(long, global = true, value_name = "MIB")]
     pub(crate) spool_max: Option<u32>,
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Configuration")]
+#[command(next_help_heading = CONFIGURATION)]
 pub(crate) struct Configuration {
     /// Configuration file; one that is missing or broken counts as empty [default:
     /// resource-tracker.toml, if nobody else can write it]
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-
-    /// Turn sources or sinks on, by name
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub(crate) enable: Vec<String>,
-
-    /// Turn sources or sinks off, by name
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub(crate) disable: Vec<String>,
-
-    /// Load the sources and sinks of a plugin; can be given more than once
-    #[arg(long, value_name = "FILE")]
-    pub(crate) plugin: Vec<PathBuf>,
-
-    /// Set any key of the configuration, as in sinks.file.path=run.jsonl
-    #[arg(long, value_name = "KEY=VALUE", value_parser = ValueParser::from(assignment))]
-    pub(crate) set: Vec<(String, String)>,
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "What the run is called")]
+#[command(next_help_heading = METADATA)]
 pub(crate) struct Metadata {
     /// Label of the run, in every sample
-    #[arg(short = 'n', long, value_name = "NAME")]
+    #[arg(short = 'n', long, global = true, value_name = "NAME")]
     pub(crate) job_name: Option<String>,
 
     /// Project that the run belongs to
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, global = true, value_name = "NAME")]
     pub(crate) project_name: Option<String>,
 
     /// Stage of the workflow
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, global = true, value_name = "NAME")]
     pub(crate) stage_name: Option<String>,
 
     /// Task of the stage
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, global = true, value_name = "NAME")]
     pub(crate) task_name: Option<String>,
 
     /// Team that owns the run
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, global = true, value_name = "NAME")]
     pub(crate) team: Option<String>,
 
     /// Environment, such as dev or prod
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, global = true, value_name = "NAME")]
     pub(crate) env: Option<String>,
 
     /// Programming language of the command
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, global = true, value_name = "NAME")]
     pub(crate) language: Option<String>,
 
     /// What started the run, such as airflow
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, global = true, value_name = "NAME")]
     pub(crate) orchestrator: Option<String>,
 
     /// What carries the run out, such as slurm or k8s
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, global = true, value_name = "NAME")]
     pub(crate) executor: Option<String>,
 
     /// Identifier of the run in the orchestrator
-    #[arg(long, value_name = "ID")]
+    #[arg(long, global = true, value_name = "ID")]
     pub(crate) external_run_id: Option<String>,
 
     /// Container image, with its tag
-    #[arg(long, value_name = "IMAGE")]
+    #[arg(long, global = true, value_name = "IMAGE")]
     pub(crate) container_image: Option<String>,
+}
+
+/// Flags that can be given more than once. They are not global: of those, clap forgets what stands in front of a tool's
+/// name when more stands behind it.
+#[derive(Debug, Args)]
+pub(crate) struct Lists {
+    /// Turn sources or sinks on, by name
+    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = CONFIGURATION)]
+    pub(crate) enable: Vec<String>,
+
+    /// Turn sources or sinks off, by name
+    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = CONFIGURATION)]
+    pub(crate) disable: Vec<String>,
+
+    /// Load the sources and sinks of a plugin; can be given more than once
+    #[arg(long, value_name = "FILE", help_heading = CONFIGURATION)]
+    pub(crate) plugin: Vec<PathBuf>,
+
+    /// Set any key of the configuration, as in sinks.file.path=run.jsonl
+    #[arg(long, value_name = "KEY=VALUE", value_parser = ValueParser::from(assignment), help_heading = CONFIGURATION)]
+    pub(crate) set: Vec<(String, String)>,
 
     /// Any further label; can be given more than once
-    #[arg(long, value_name = "KEY=VALUE", value_parser = ValueParser::from(assignment))]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = ValueParser::from(assignment), help_heading = METADATA)]
     pub(crate) tag: Vec<(String, String)>,
+}
+
+impl Lists {
+    fn extend(&mut self, more: Self) {
+        self.enable.extend(more.enable);
+        self.disable.extend(more.disable);
+        self.plugin.extend(more.plugin);
+        self.set.extend(more.set);
+        self.tag.extend(more.tag);
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -230,9 +272,19 @@ pub(crate) fn assignment(text: &str) -> Result<(String, String), &'static str> {
     if key.trim().is_empty() { Err("must have a KEY before the =") } else { Ok((key.trim().into(), value.into())) }
 }
 
-/// The command line as clap sees it, for completions and the manual page.
+fn process_id(text: &str) -> Result<i32, &'static str> {
+    text.parse().ok().filter(|pid| *pid > 0).ok_or(NO_PROCESS_ID)
+}
+
+/// The command line as clap sees it.
 pub(crate) fn command() -> clap::Command {
-    Cli::command()
+    Cli::command().mut_subcommands(with_lists)
+}
+
+fn with_lists(tool: clap::Command) -> clap::Command {
+    // The flags alone: the description would take the place of the tool's.
+    let lists = Lists::augment_args(clap::Command::default());
+    tool.mut_subcommands(with_lists).args(lists.get_arguments().cloned())
 }
 
 /// Prints what clap has to say: help in full, an error in one line. Returns the exit code.

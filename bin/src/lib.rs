@@ -31,7 +31,6 @@ mod wrapper;
 
 use std::ffi::{OsString, c_char, c_int};
 
-use clap::Parser;
 // Linking them registers their components.
 use resource_tracker_sinks as _;
 use resource_tracker_sources as _;
@@ -86,7 +85,7 @@ pub unsafe fn start(count: c_int, arguments: *const *const c_char) -> c_int {
 }
 
 fn run(arguments: Vec<OsString>, inherited: &Inherited) -> Ending {
-    let cli = match Cli::try_parse_from(arguments) {
+    let cli = match Cli::parse(arguments) {
         Ok(cli) => cli,
         Err(error) => return Ending::Exited(cli::report(&error)),
     };

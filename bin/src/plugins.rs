@@ -21,7 +21,7 @@ pub(crate) fn load(cli: &Cli, settings: &Settings) -> anyhow::Result<Registry> {
     let isolation = if table.isolate { Isolation::Process } else { Isolation::None };
     let mut files = table.load;
     files.extend(variables::plugins().into_iter().map(PathBuf::from));
-    files.extend(cli.configuration.plugin.iter().cloned());
+    files.extend(cli.lists.plugin.iter().cloned());
     if let Some(directory) = &table.dir {
         files.extend(folder(directory).with_context(|| format!("plugins.dir = {}", directory.display()))?);
     }

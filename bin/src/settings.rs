@@ -49,12 +49,10 @@ pub(crate) fn settings_with(cli: &Cli, file: &ConfigFile) -> anyhow::Result<Sett
 /// What the user set, wherever.
 fn layers(cli: &Cli, file: &ConfigFile) -> Result<Settings, ConfigError> {
     let mut settings = flags(variables::layer(tables_and_file(Registry::new(), file))?, cli);
-    for (key, value) in &cli.configuration.set {
+    for (key, value) in &cli.lists.set {
         settings = settings.set_assignment("--set", &format!("{key}={value}"))?;
     }
-    for (flag, names, on) in
-        [("--enable", &cli.configuration.enable, true), ("--disable", &cli.configuration.disable, false)]
-    {
+    for (flag, names, on) in [("--enable", &cli.lists.enable, true), ("--disable", &cli.lists.disable, false)] {
         settings = names.iter().fold(settings, |settings, name| settings.switch(flag, name, on));
     }
     Ok(settings)
@@ -110,7 +108,7 @@ fn flags(mut settings: Settings, cli: &Cli) -> Settings {
     if let Some(limit) = cli.output.spool_max {
         settings = settings.set("--spool-max", &format!("{SENTINEL}.spool_max_mib"), limit);
     }
-    for (key, value) in &metadata.tag {
+    for (key, value) in &cli.lists.tag {
         settings = settings.set_at("--tag", ["job", "tags", key], value.as_str());
     }
     settings

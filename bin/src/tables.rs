@@ -12,6 +12,9 @@ use serde_json::Value;
 /// The table of the sink that streams to Sentinel.
 pub(crate) const SENTINEL: &str = "sinks.sentinel-s3";
 
+/// What is said of a process id that is none.
+pub(crate) const NO_PROCESS_ID: &str = "must be a process id, a whole number of 1 or more";
+
 /// How to sample, and where samples go when no sink is configured: the table `[tracker]`.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
@@ -114,7 +117,7 @@ fn pid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i32>, D::Err
         _ => None,
     };
     let pid = number.and_then(|number| i32::try_from(number).ok()).filter(|pid| *pid > 0);
-    pid.map(Some).ok_or_else(|| serde::de::Error::custom("must be a process id, a whole number of 1 or more"))
+    pid.map(Some).ok_or_else(|| serde::de::Error::custom(NO_PROCESS_ID))
 }
 
 /// The tables beside `sources` and `sinks`.

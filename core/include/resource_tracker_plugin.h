@@ -8,8 +8,8 @@
    Threads: the calls of one state never overlap, but may come from different threads. Those of different states may.
    What may be called when: `check` at any time; `open`, then `collect` (`derive`; or `start`, `write`, `finish`) as often as it
    comes, then `close`, after which nothing uses the state. `rt_host.log` from `open` to `close`, on any thread.
-   What must not happen: a call must not unwind, throw, longjmp out or end the process. It may take its time: every source
-   and sink has a thread of its own. Only a derivation may not: the sample waits for it.
+   What must not happen: a call must not unwind, throw, longjmp out or end the process. It may take its time: each state
+   has a thread of its own.
    Sizes: each struct begins with the size that its writer knows. Fields that came later are at the end, and are to be
    used only when the size covers them; RT_HAS does that.
 
@@ -198,8 +198,8 @@ typedef struct rt_sink {
   int32_t (*check)(const struct rt_sink *own, struct rt_text config, const struct rt_reply *reply);
 } rt_sink;
 
-// A derivation: what follows from what the sources saw in one sample. States are used as those of sources are, on the
-// thread that takes the samples, which waits for the answer. Since 1.2.
+// A derivation: what follows from what the sources saw in one sample. States are used as those of sources are. The
+// sample waits for the answer, a quarter of the interval or 50 ms, and then goes on without. Since 1.2.
 typedef struct rt_derivation {
   // `sizeof(rt_derivation)` of the plugin.
   size_t size;

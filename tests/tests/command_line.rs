@@ -234,10 +234,27 @@ fn what_is_asked_without_its_argument_prints_help_as_it_is() {
         let output = track([tool]);
         let (said, help) = (text(&output.stderr), text(&track([tool, "--help"]).stdout));
         assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{said}");
-        assert!(said.lines().count() > 5 && !said.contains("error"), "{said}");
+        assert!(said.lines().count() > 5 && !said.contains("error:"), "{said}");
         let usage = help.lines().find(|line| line.starts_with("Usage: ")).unwrap();
         assert!(said.lines().any(|line| line == usage), "{said}");
     }
+}
+
+#[test]
+fn two_dashes_with_no_command_after_them_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [&["--"][..], &["-o", "run.jsonl", "--"], &["-q", "-i", "0.1", "--"], &["--pid", "1", "--"]] {
+        // What records the machine does so until it is stopped.
+        let output = command("timeout").arg("20").arg(tracker()).args(arguments).current_dir(folder.path()).output();
+        let output = output.unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert_eq!(said, "resource-tracker: error: no command after --; see --help\n", "{arguments:?}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was opened");
+    // The second one is the name of a program.
+    assert_eq!(with(folder.path(), &[], &["-q", "--", "--"]).status.code(), Some(127));
+    assert_eq!(with(folder.path(), &[], &["-q", "--", "true", "--"]).status.code(), Some(0));
 }
 
 #[test]
@@ -318,6 +335,7 @@ fn a_folder_that_was_named_has_to_be_there_to_be_uploaded() {
             &["upload", "--dry-run", "nodir"],
             &["--spool-dir", "nodir", "upload"],
             &["--spool-dir", "nodir", "upload", "--dry-run"],
+            &["upload", "--spool-dir", "nodir"],
         ] {
             let output = with(folder.path(), token, arguments);
             let said = text(&output.stderr);
@@ -359,6 +377,27 @@ fn a_dry_run_says_that_there_is_no_token() {
     assert_eq!(dry(&[("SENTINEL_API_TOKEN", " ")], &[]), without);
     assert_eq!(dry(&[("SENTINEL_API_TOKEN", "abc")], &[]), "1 run would be sent");
     assert_eq!(dry(&[], &["--set", "sinks.sentinel-s3.token_file=/dev/null"]), "1 run would be sent");
+}
+
+#[test]
+fn the_command_that_is_told_sends_what_waits() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = [("SENTINEL_API_TOKEN", "abc"), ("SENTINEL_API_URL", "http://127.0.0.1:9")];
+    let own = folder.path().join("it's a spool");
+    for (spool, variable) in [(&["--spool-dir", own.to_str().unwrap()][..], None), (&[], Some("spool")), (&[], None)] {
+        let finish = ["-q", "--set", "sinks.sentinel-s3.finish_timeout_secs=0.1", "--", "true"];
+        let variables: Vec<_> = service.into_iter().chain(variable.map(|name| ("TRACKER_SPOOL_DIR", name))).collect();
+        let said = text(&with(folder.path(), &variables, &[spool, &finish].concat()).stderr);
+        let told = said.lines().find_map(|line| line.split_once("for `resource-tracker upload")?.1.split_once('`'));
+        let (arguments, _) = told.unwrap_or_else(|| panic!("{said}"));
+        // A shell reads it, in another folder, and without the variable.
+        let upload = format!("{} upload --dry-run{arguments}", tracker().display());
+        let mut shell = command("sh");
+        shell.args(["-c", &upload]).envs([("HOME", folder.path()), ("XDG_STATE_HOME", folder.path())]);
+        let output = shell.current_dir("/").output().unwrap();
+        let shown = text(&output.stdout);
+        assert!(shown.lines().last().is_some_and(|line| line.starts_with("1 run would be sent")), "{said}{output:?}");
+    }
 }
 
 #[test]

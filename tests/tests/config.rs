@@ -226,7 +226,9 @@ fn what_is_wrong_is_said_in_one_line_before_anything_starts() {
     for pid in ["0", "-5", "abc", "99999999999"] {
         let output = track(["--pid", pid]);
         assert_eq!(output.status.code(), Some(2));
-        assert!(text(&output.stderr).contains("--pid") && text(&output.stderr).contains(pid));
+        let said = text(&output.stderr);
+        let allowed = "must be a process id, a whole number of 1 or more";
+        assert!(said.contains("--pid") && said.contains(pid) && said.contains(allowed), "{said}");
     }
 }
 
@@ -269,6 +271,20 @@ fn config_check_names_file_line_key_value_and_what_is_allowed() {
     );
     let output = track(["-c", &good, "config", "check"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+}
+
+#[test]
+fn config_check_lists_problems_in_the_order_of_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let contents = "[tracker]\nquiet = 3\nformat = 'yaml'\n[sinks.b]\ntype = 'fil'\n[sinks.a]\ntype = 'csv'\nstream = 5\n\
+                    [job]\npid = 0\nnmae = 'x'\n[unknown]\nx = 1\n[sources.cpuu]\n";
+    let file = write(directory.path(), "c.toml", contents);
+    let said = text(&track(["-c", &file, "config", "check"]).stdout);
+    let line = |problem: &str| -> u32 {
+        let place = problem.strip_prefix(&format!("{file}:")).unwrap_or_else(|| panic!("{said}"));
+        place.split(':').next().unwrap().parse().unwrap()
+    };
+    assert_eq!(said.lines().map(line).collect::<Vec<_>>(), [2, 3, 5, 8, 10, 11, 12, 14], "{said}");
 }
 
 #[test]

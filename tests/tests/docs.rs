@@ -16,6 +16,27 @@ fn the_generated_pages_are_fresh() {
     }
 }
 
+/// The tables of the chapter on CSV name the columns that there are, in order.
+#[test]
+fn the_columns_of_the_book_are_those_of_the_program() {
+    let chapter = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src/csv.md");
+    let chapter = std::fs::read_to_string(chapter).unwrap();
+    let column = |title: &str, number: usize| -> Vec<String> {
+        let lines = chapter.lines().skip_while(|line| !line.starts_with(&format!("| {title} |")));
+        let cells = lines.take_while(|line| line.starts_with('|')).skip(2).map(|line| line.split('|').nth(number + 1));
+        cells.map(|cell| cell.unwrap().trim().trim_matches('`').to_owned()).collect()
+    };
+    let (machine, command) = ("`tracker`, `job`", column("`job`, `sentinel`", 0));
+    for (set, number, has_command) in
+        [("tracker", 0, false), ("job", 0, true), ("python", 1, false), ("sentinel", 2, true)]
+    {
+        let mut names = column(machine, number);
+        names.extend(command.iter().filter(|_| has_command).cloned());
+        let csv = text(&track(["-o", "-", "--csv-columns", set, "--", "true"]).stdout);
+        assert_eq!(csv.lines().next().map(str::to_owned), Some(names.join(",")), "{set}");
+    }
+}
+
 /// The chapter "What was tried" names a test for each row.
 #[test]
 fn every_test_that_the_book_names_exists() {

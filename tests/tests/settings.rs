@@ -56,6 +56,87 @@ fn a_key_that_does_not_exist_cannot_be_set() {
 }
 
 #[test]
+fn flags_may_stand_behind_the_name_of_a_tool() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("bad.toml"), "[tracker]\nquiet = 3\n").unwrap();
+    fs::write(folder.path().join("good.toml"), "[job]\nname = 'of-the-file'\n").unwrap();
+    let output = |arguments: &[&str]| command(tracker()).args(arguments).current_dir(folder.path()).output().unwrap();
+    let check = output(&["config", "check", "-c", "bad.toml"]);
+    assert!(check.status.code() == Some(1) && text(&check.stdout).contains("bad.toml:2:1"), "{check:?}");
+    let shown = |arguments: &[&str]| {
+        let show = output(arguments);
+        assert_eq!((show.status.code(), text(&show.stderr).as_str()), (Some(0), ""), "{arguments:?}");
+        text(&show.stdout)
+    };
+    let flags = [
+        &["-i", "2"][..],
+        &["-p", "1"],
+        &["-c", "good.toml"],
+        &["-n", "x"],
+        &["-q"],
+        &["-o", "x.csv"],
+        &["--spool-max", "7"],
+        &["--no-cgroup"],
+        &["--enable", "perf,energy"],
+        &["--disable", "cpu"],
+        &["--set", "sinks.a.type=file", "--set", "sinks.a.path=x"],
+        &["--tag", "a=1"],
+    ];
+    let default = shown(&["config", "show"]);
+    for flag in flags {
+        let before = shown(&[flag, &["config", "show"]].concat());
+        assert_ne!(before, default, "{flag:?}");
+        assert_eq!(shown(&[&["config", "show"], flag].concat()), before, "{flag:?}");
+        assert_eq!(shown(&[&["config"], flag, &["show"]].concat()), before, "{flag:?}");
+    }
+    // What can be given more than once is one list; of the others the last counts.
+    let (first, rest) = flags.split_at(5);
+    let spread = [&first.concat()[..], &["--tag", "b=2", "config"], &rest.concat(), &["show", "-i", "4"]];
+    let together = [&flags.concat()[..], &["--tag", "b=2", "config", "show"]].concat();
+    let together: Vec<&str> = together.into_iter().map(|word| if word == "2" { "4" } else { word }).collect();
+    let spread: Vec<&str> = spread.concat();
+    assert_eq!(shown(&[&spread[..], &["--tag", "c=3"]].concat()), shown(&[&together[..], &["--tag", "c=3"]].concat()));
+    for (tool, about) in [("components", "List sources and sinks: "), ("upload", "Send what earlier runs ")] {
+        let help = text(&track([tool, "--help"]).stdout);
+        assert!(help.starts_with(about), "{tool}: {help}");
+        assert!(help.contains("--config <FILE>") && help.contains("--set <KEY=VALUE>"), "{tool}: {help}");
+    }
+}
+
+#[test]
+fn bash_completes_flags_behind_the_name_of_a_tool() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("completions"), track(["completions", "bash"]).stdout).unwrap();
+    let complete = |words: &str| {
+        let script = format!(
+            "source completions; COMP_WORDS=(resource-tracker {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+             function=$(complete -p resource-tracker | sed 's/.*-F \\([^ ]*\\).*/\\1/')
+             $function resource-tracker \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"
+             echo ${{COMPREPLY[@]}}"
+        );
+        let output = command("bash").args(["-c", &script]).current_dir(folder.path()).output().unwrap();
+        assert_eq!(text(&output.stderr), "", "{words}");
+        text(&output.stdout).trim_end().to_owned()
+    };
+    for (words, expected) in [
+        ("--spool", "--spool-dir --spool-max"),
+        ("config check --conf", "--config"),
+        ("upload --dry", "--dry-run"),
+        ("upload --spool", "--spool-dir --spool-max"),
+        ("config s", "show"),
+    ] {
+        assert_eq!(complete(words), expected, "{words}");
+    }
+}
+
+#[test]
+fn a_text_that_is_no_text_is_told_an_example() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = refused(&run_in(folder.path(), &["-o", "x", "--set", "sinks.output.mode=640"]));
+    assert_eq!(said, "--set: sinks.output.mode = 640: must be a text, such as \"0640\"");
+}
+
+#[test]
 fn the_type_of_a_sink_may_be_set_after_its_keys_and_elsewhere() {
     let folder = tempfile::tempdir().unwrap();
     let after = run_in(folder.path(), &["--set", "sinks.a.path=a.jsonl", "--set", "sinks.a.type=file"]);

@@ -25,6 +25,11 @@ fn print(text: &[u8]) -> anyhow::Result<i32> {
 pub(crate) fn completions(shell: Shell) -> anyhow::Result<i32> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut crate::cli::command(), crate::PROGRAM, &mut script);
+    if shell == Shell::Bash {
+        // clap_complete 4.6 writes the hyphen of the program's name in two ways, and so completes nothing behind a tool's name.
+        let [one, other] = ["__subcmd__", "__"].map(|hyphen| crate::PROGRAM.replace('-', hyphen) + "__");
+        script = String::from_utf8(script)?.replace(&one, &other).into_bytes();
+    }
     print(&script)
 }
 

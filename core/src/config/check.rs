@@ -16,9 +16,10 @@ const IGNORED: &str = ", so it is ignored";
 
 impl Settings {
     /// Reports every problem: a broken file, unknown keys (which a run ignores), unknown component types, and values that
-    /// are not allowed.
+    /// are not allowed. Those of a file are in its order, and before all others.
     pub fn check(&self) -> Vec<ConfigError> {
-        let mut problems: Vec<ConfigError> = self.files.iter().filter_map(|file| file.problem.clone()).collect();
+        let files = self.files.iter().filter_map(|file| file.problem.clone());
+        let mut problems = Vec::new();
         let tree = self.tree();
         for (key, value) in tree.as_object().into_iter().flatten() {
             let table = self.tables.iter().find(|table| table.name() == key);
@@ -33,7 +34,18 @@ impl Settings {
             };
             problems.extend(errors);
         }
-        problems
+        problems.sort_by_cached_key(|problem| {
+            let place = self.place(&problem.key);
+            (place.is_none(), place)
+        });
+        files.chain(problems).collect()
+    }
+
+    /// In which file a key stands, and how far from its beginning.
+    fn place(&self, key: &str) -> Option<(usize, usize)> {
+        let origin = self.merged().all.find_metadata(key)?;
+        let number = self.files.iter().rposition(|file| origin.name == file.name)?;
+        Some((number, self.files[number].offset(key)?))
     }
 
     /// Looks whether all that [`set_assignment`](Self::set_assignment) set is there to be set.

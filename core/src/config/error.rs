@@ -160,7 +160,8 @@ pub(crate) fn expected(schema: &Json) -> Option<String> {
         "object" => "a table",
         other => other,
     });
-    Some(words.collect::<Vec<_>>().join(" or "))
+    let example = schema["examples"].get(0).map(|example| format!(", such as {example}"));
+    Some(words.collect::<Vec<_>>().join(" or ") + &example.unwrap_or_default())
 }
 
 /// The texts that a schema lists, however deep its alternatives are.

@@ -107,10 +107,18 @@ impl ConfigFile {
         &self.name
     }
 
+    /// How far from the beginning a key stands, or the nearest table above it that is written down.
+    pub(super) fn offset(&self, key: &str) -> Option<usize> {
+        Some(self.span(key)?.start)
+    }
+
+    fn span(&self, key: &str) -> Option<Range<usize>> {
+        DeTable::parse(&self.text).ok().and_then(|document| key_span(document.get_ref(), key))
+    }
+
     /// `FILE:LINE:COLUMN` of a key, or of the nearest table above it that is written down.
     pub(super) fn position(&self, key: &str) -> String {
-        let span = DeTable::parse(&self.text).ok().and_then(|document| key_span(document.get_ref(), key));
-        match span {
+        match self.span(key) {
             Some(span) => {
                 let (line, column) = line_and_column(&self.text, &span);
                 format!("{}:{line}:{column}", self.name)

@@ -48,6 +48,7 @@ pub struct FileConfig {
     #[schemars(extend("x-needs-named-file" = true))]
     pub if_exists: IfExists,
     /// Permissions of a new file, octal, less the umask.
+    #[schemars(extend("examples" = ["0640"]))]
     pub mode: String,
     /// Begin a new file when this one has so many bytes; 0: never. The full one, run.jsonl, becomes run.1.jsonl, the
     /// next one run.2.jsonl, and so on; a name that is taken is left out.

@@ -163,6 +163,15 @@ impl SentinelConfig {
         self.spool_dir.clone().unwrap_or_else(spool::default_directory)
     }
 
+    /// What sends the rows that wait, as a shell takes it in any folder.
+    fn upload_command(&self) -> String {
+        let Some(directory) = &self.spool_dir else { return "resource-tracker upload".into() };
+        let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.clone());
+        let directory = directory.to_string_lossy();
+        let quoted = shlex::try_quote(&directory).unwrap_or_else(|_| directory.as_ref().into());
+        format!("resource-tracker upload {quoted}")
+    }
+
     /// Calls `each` with every run that is not complete yet, the oldest first, and with why one stays as it is. Only the
     /// one that it is called with is locked. To look changes nothing on the disk.
     ///
@@ -279,8 +288,10 @@ impl Sink for Sentinel {
         let directory = store.shared_directory();
         let delivery = match connect {
             Err(error) => {
-                let kept =
-                    if directory.is_some() { "rows are kept for `resource-tracker upload`" } else { "rows are lost" };
+                let kept = match &directory {
+                    Some(_) => format!("rows are kept for `{}`", self.config.upload_command()),
+                    None => "rows are lost".to_owned(),
+                };
                 log::warn!("sentinel: {error:#}; {kept}");
                 Delivery::Spool { store: Box::new(store), limit }
             }
@@ -339,7 +350,8 @@ impl Sink for Sentinel {
                 Some(directory) => {
                     let lost =
                         if run_state.failed { ", but for rows that the disk did not take, which are lost" } else { "" };
-                    format!("what has not waits in {} for `resource-tracker upload`{lost}", directory.path().display())
+                    let (path, upload) = (directory.path().display(), self.config.upload_command());
+                    format!("what has not waits in {path} for `{upload}`{lost}")
                 }
                 None => "what has not is lost".to_owned(),
             };
@@ -361,6 +373,7 @@ impl Sentinel {
             backoff: Backoff::new(Duration::from_secs(1).min(Duration::from(self.config.upload_interval_secs))),
             register_at: Instant::now() + worker::FACTS,
             connect,
+            upload_command: self.config.upload_command(),
             reached: false,
             stopped: false,
             unsaved: None,

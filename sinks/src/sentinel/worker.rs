@@ -41,6 +41,8 @@ pub(crate) struct Worker {
     pub(crate) backoff: Backoff,
     pub(crate) register_at: Instant,
     pub(crate) connect: left_behind::Connect,
+    /// What the user is told to send the rest with.
+    pub(crate) upload_command: String,
     pub(crate) reached: bool,
     pub(crate) stopped: bool,
     /// Why the end of the run could not be written down.
@@ -170,9 +172,8 @@ impl Worker {
             Failure::Temporary(..) | Failure::Unavailable(..) => (),
             Failure::Refused(_) | Failure::Permanent(_) => {
                 self.stopped = true;
-                log::warn!(
-                    "sentinel: {problem}; nothing more is sent, and rows are kept for `resource-tracker upload`"
-                );
+                let upload = &self.upload_command;
+                log::warn!("sentinel: {problem}; nothing more is sent, and rows are kept for `{upload}`");
             }
         }
     }
