@@ -68,9 +68,7 @@ impl Source for Twenty {
             log::warn!("this is the second reading");
             log::info!("nobody wants to know this");
         }
-        if self.panics && tick.number == 3 {
-            panic!("the third reading");
-        }
+        assert!(!(self.panics && tick.number == 3), "the third reading");
         out.section::<Fields>().set((tick.number % 100) as f64 / 4.0);
         Ok(())
     }
