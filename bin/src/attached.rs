@@ -107,7 +107,7 @@ mod tests {
         let procfs = tempfile::tempdir().unwrap();
         let pid = std::process::id();
         let begins_at = |start: u32| {
-            let text = format!("{pid} (a) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {start} 0");
+            let text = format!("{pid} (a) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {start} 0 0 0 0");
             fs::write(procfs.path().join(format!("{pid}/stat")), text).unwrap();
         };
         fs::create_dir(procfs.path().join(pid.to_string())).unwrap();

@@ -94,6 +94,7 @@ fn who_continues_a_stopped_group_by_the_tracker_continues_the_command() {
     let (mut child, job, mut lines) = hearing(&mut wrapped);
     let witness = another_companion(&child, WITNESS, None);
     stop_group(&child, job);
+    wait_until("its stop", || state(witness) == "T");
     kill(pid(&child), Signal::SIGCONT).unwrap();
     assert_eq!(lines.next().unwrap().unwrap(), "18");
     assert_eq!(companion(&child, WITNESS), Some(witness), "it has answered");
