@@ -24,6 +24,7 @@ mod owned_tick;
 mod patience;
 pub mod plugin;
 mod pool;
+pub mod prelude;
 pub mod registry;
 pub mod sample;
 mod schema;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 /// When is observed: one moment, at which the sources are read as well.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Moment {
     /// 0 for the baseline, then 1 for the first sample, and so on.
     pub number: u64,
@@ -16,6 +17,13 @@ pub struct Moment {
     pub interval: Duration,
     /// Whether the run ends with it.
     pub last: bool,
+}
+
+impl Moment {
+    /// One that is not the last: what a test of an observer needs.
+    pub fn new(number: u64, at: Instant, elapsed: Duration, interval: Duration) -> Self {
+        Self { number, at, elapsed, interval, last: false }
+    }
 }
 
 /// Who looks at the job first at each tick, so that all sources see the same processes. A tracker has one at most, and
@@ -34,6 +42,7 @@ pub trait Observer: Send {
 
 /// What an observer has found.
 #[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
 pub struct Observation<'a> {
     /// The ids of all processes of the machine, in ascending order, when they were listed at this tick.
     pub processes: Option<&'a [i32]>,
@@ -41,8 +50,16 @@ pub struct Observation<'a> {
     pub job: Option<ObservedJob<'a>>,
 }
 
+impl<'a> Observation<'a> {
+    /// The processes of the machine, when they were listed, and the job.
+    pub fn new(processes: Option<&'a [i32]>, job: Option<ObservedJob<'a>>) -> Self {
+        Self { processes, job }
+    }
+}
+
 /// The process tree that is tracked, as it was found.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct ObservedJob<'a> {
     /// Process id of its root.
     pub root: i32,

@@ -52,6 +52,7 @@ impl Kind {
 
 /// What is known of a type of component.
 #[derive(Clone, Copy)]
+#[non_exhaustive]
 pub struct ComponentType {
     /// Whether it reads or writes.
     pub kind: Kind,

@@ -197,6 +197,7 @@ impl Sections {
 
 /// What came of reading a source, as of one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SourceState {
     /// It has not answered yet, not even once.
     Awaited,

@@ -13,6 +13,7 @@ use crate::sample::Sections;
 
 /// One moment at which the sources are read, with what was observed before.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Tick<'a> {
     /// The number of the sample; 0 for the baseline, with which sources are primed.
     pub number: u64,
@@ -39,6 +40,11 @@ impl<'a> Tick<'a> {
         Self { number, at, elapsed, interval, last: false, processes: None, job: None }
     }
 
+    /// The same with a job.
+    pub fn with_job(self, job: impl Into<Option<ObservedJob<'a>>>) -> Self {
+        Self { job: job.into(), ..self }
+    }
+
     /// What was seen at a moment.
     pub fn of(moment: &Moment, seen: Observation<'a>) -> Self {
         let Moment { number, at, elapsed, interval, last } = *moment;
@@ -59,6 +65,7 @@ pub(crate) const GRACE: Duration = Duration::from_millis(50);
 
 /// The machine that is read.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Host {
     /// Where procfs is mounted; `/proc` unless a container looks at its host.
     pub procfs: PathBuf,
@@ -125,12 +132,25 @@ pub trait SourceConfig: Debug + Send + Sync {
 
 /// When a source is read, and on which thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Schedule {
     /// How often it is read.
     pub cadence: Cadence,
     /// Whether a reading can take long (GPU libraries, HTTP). It then has a thread of its own, and a sample has the
     /// answer to an earlier tick when that to its own does not come within a quarter of the interval, or 50 ms.
     pub blocking: bool,
+}
+
+impl Schedule {
+    /// So often, on the thread that takes the samples.
+    pub const fn new(cadence: Cadence) -> Self {
+        Self { cadence, blocking: false }
+    }
+
+    /// So often, on a thread of its own, because a reading can take long.
+    pub const fn blocking(cadence: Cadence) -> Self {
+        Self { cadence, blocking: true }
+    }
 }
 
 /// How often a source is read.

@@ -74,6 +74,7 @@ pub struct DiskMetrics {
 /// Kind of drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum DiskType {
     /// Attached over NVM Express.
     Nvme,

@@ -59,6 +59,7 @@ pub struct HostMetrics {
 /// Whether others use the machine beside the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum HostAllocation {
     /// What the machine used is what the job used, but for what a system needs.
     Dedicated,

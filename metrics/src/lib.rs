@@ -5,6 +5,9 @@
 //! `Option` is `null` where the machine does not tell. Deltas were counted in [`Sample::elapsed`]; a rate is over the
 //! time between the two readings of its source.
 //!
+//! The structs get new fields in minor releases: who takes one apart ends the pattern with `..`, who makes one begins with its
+//! default. They are not `#[non_exhaustive]`, so that a field which no source fills does not compile.
+//!
 //! [`Sample::elapsed`]: resource_tracker_core::Sample::elapsed
 
 mod cgroup;

@@ -62,6 +62,7 @@ pub struct ProcessMetrics {
 /// How the CPU time of the tree was counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum ProcessAccounting {
     /// From every process while it lives, and from its parent or the tracker, who waited for it, when it has ended.
     Exact,

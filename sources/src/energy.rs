@@ -37,7 +37,7 @@ impl SourceConfig for EnergyConfig {
 
     /// A counter is read by a driver, on the CPUs that it is of.
     fn schedule(&self) -> Schedule {
-        Schedule { cadence: Cadence::EveryTick, blocking: true }
+        Schedule::blocking(Cadence::EveryTick)
     }
 
     fn is_plainly_absent(&self, host: &Host) -> bool {

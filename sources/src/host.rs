@@ -65,7 +65,7 @@ impl SourceConfig for HostConfig {
 
     /// A driver may serve what is read of a drive or of an address, and take its time.
     fn schedule(&self) -> Schedule {
-        Schedule { cadence: Cadence::Once, blocking: true }
+        Schedule::blocking(Cadence::Once)
     }
 }
 

@@ -24,6 +24,7 @@ mod process_count;
 mod procfile;
 mod run;
 mod scan;
+pub mod tcp;
 
 pub use cgroup::CgroupConfig;
 pub use cloud::CloudConfig;

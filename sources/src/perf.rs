@@ -252,7 +252,7 @@ mod tests {
         let mut read = |number| {
             let mut out = Sections::default();
             let second = Duration::from_secs(1);
-            let tick = Tick { job: Some(job), ..Tick::new(number, Instant::now(), second, second) };
+            let tick = Tick::new(number, Instant::now(), second, second).with_job(job);
             perf.collect(&tick, &mut out).unwrap();
             out.get::<PerfMetrics>().unwrap().clone()
         };
@@ -302,7 +302,7 @@ mod tests {
         let mut opens = |members: &[i32]| {
             let job = ObservedJob::new(pid, false, members);
             let second = Duration::from_secs(1);
-            let tick = Tick { job: Some(job), ..Tick::new(0, Instant::now(), second, second) };
+            let tick = Tick::new(0, Instant::now(), second, second).with_job(job);
             let mut out = Sections::default();
             perf.collect(&tick, &mut out).unwrap();
             assert!(out.get::<PerfMetrics>().is_some(), "all of it is null");

@@ -28,7 +28,7 @@ impl SourceConfig for PressureConfig {
     }
 
     fn schedule(&self) -> Schedule {
-        Schedule { cadence: Cadence::Every(FASTEST), ..Schedule::default() }
+        Schedule::new(Cadence::Every(FASTEST))
     }
 }
 

@@ -12,7 +12,7 @@ pub struct RunSource(RunMetrics);
 
 impl RunSource {
     /// It is read once.
-    pub const SCHEDULE: Schedule = Schedule { cadence: Cadence::Once, blocking: false };
+    pub const SCHEDULE: Schedule = Schedule::new(Cadence::Once);
 
     /// `None` when the job is called nothing.
     pub fn of(job: &Job) -> Option<Self> {

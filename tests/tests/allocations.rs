@@ -59,7 +59,7 @@ fn a_warm_tick_allocates_nothing() {
         .collect();
     for number in 0..100 {
         let (elapsed, interval) = (Duration::from_millis(10), Duration::from_secs(1));
-        let moment = Moment { number, at: Instant::now(), elapsed, interval, last: false };
+        let moment = Moment::new(number, Instant::now(), elapsed, interval);
         let before = COUNT.get();
         observer.observe(&moment).unwrap();
         let tick = Tick::of(&moment, observer.seen());

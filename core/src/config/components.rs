@@ -10,6 +10,7 @@ use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
 
 /// One component as it is configured.
+#[non_exhaustive]
 pub struct Component {
     /// Its name in the configuration; several sinks can be of one type.
     pub name: String,
@@ -22,6 +23,7 @@ pub struct Component {
 
 /// Whether a component runs, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct State {
     /// Whether it runs.
     pub on: bool,

@@ -1,11 +1,7 @@
 //! How often the job would fit beside itself into the machine's memory.
 
-use resource_tracker_core::unit::Gauge;
-use resource_tracker_core::{
-    Derivation, DerivationEntry, Sample, Section, Sections, Tick, export_plugin, register_derivation, register_section,
-};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use resource_tracker_core::export_plugin;
+use resource_tracker_core::prelude::*;
 
 /// Memory beside the job's own: `headroom`.
 #[derive(Debug, Clone, Default, Serialize, JsonSchema)]

@@ -3,11 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use resource_tracker_core::unit::Gauge;
-use resource_tracker_core::{Host, Section, Sections, Source, SourceConfig, SourceEntry, Tick};
-use resource_tracker_core::{export_plugin, register_section, register_source};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use resource_tracker_core::export_plugin;
+use resource_tracker_core::prelude::*;
 
 // What it writes: `"my_source": {"open_files": 1234}` in every sample. The comments become descriptions.
 

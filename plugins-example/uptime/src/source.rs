@@ -3,12 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use resource_tracker_core::unit::Counter;
-use resource_tracker_core::{
-    Host, Section, Sections, Source, SourceConfig, SourceEntry, Tick, register_section, register_source,
-};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use resource_tracker_core::prelude::*;
 
 /// The section that the source writes: `"uptime": {"secs": 12.3}` in every sample.
 #[derive(Debug, Clone, Default, Serialize, JsonSchema)]

@@ -46,7 +46,7 @@ impl SourceConfig for CloudConfig {
     }
 
     fn schedule(&self) -> Schedule {
-        Schedule { cadence: Cadence::Once, blocking: true }
+        Schedule::blocking(Cadence::Once)
     }
 }
 

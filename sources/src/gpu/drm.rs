@@ -38,7 +38,7 @@ impl SourceConfig for DrmConfig {
     }
 
     fn schedule(&self) -> Schedule {
-        Schedule { cadence: Cadence::EveryTick, blocking: true }
+        Schedule::blocking(Cadence::EveryTick)
     }
 }
 

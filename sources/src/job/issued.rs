@@ -147,7 +147,7 @@ mod tests {
     }
 
     fn moment(at: Instant, interval: Duration) -> Moment {
-        Moment { number: 1, at, elapsed: interval, interval, last: false }
+        Moment::new(1, at, interval, interval)
     }
 
     /// The ids of a stand-in for procfs, at looks that are so far apart.

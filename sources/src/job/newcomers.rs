@@ -239,7 +239,7 @@ mod tests {
                 files: Files::new(procfs.path()).unwrap(),
                 job: TrackedJob { adopts_orphans: true, ..TrackedJob::spawned(1000) },
                 members: Vec::new(),
-                moment: Moment { number: 0, at: Instant::now(), elapsed: second, interval: second, last: false },
+                moment: Moment::new(0, Instant::now(), second, second),
             }
         }
 

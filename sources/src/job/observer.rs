@@ -75,10 +75,8 @@ impl Observer for JobObserver {
     fn seen(&self) -> Observation<'_> {
         let job = ObservedJob::new(self.job.pid, self.job.is_spawned(), &self.members);
         match &self.open {
-            Some(Open { pids, details }) => {
-                Observation { processes: pids.listed(), job: Some(job.with_details(details)) }
-            }
-            None => Observation { processes: None, job: Some(job) },
+            Some(Open { pids, details }) => Observation::new(pids.listed(), Some(job.with_details(details))),
+            None => Observation::new(None, Some(job)),
         }
     }
 }
@@ -151,7 +149,7 @@ mod tests {
 
     fn moment(number: u64) -> Moment {
         let second = Duration::from_secs(1);
-        Moment { number, at: Instant::now(), elapsed: second, interval: second, last: false }
+        Moment::new(number, Instant::now(), second, second)
     }
 
     /// A stand-in for procfs, which does not tell who is new: it is listed at each tick.

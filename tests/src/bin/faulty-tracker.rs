@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use resource_tracker_core::{
-    Host, Sample, Schedule, Section, Sections, Sink, SinkConfig, SinkContext, SinkEntry, Source, SourceConfig,
+    Cadence, Host, Sample, Schedule, Section, Sections, Sink, SinkConfig, SinkContext, SinkEntry, Source, SourceConfig,
     SourceEntry, Tick, register_section, register_sink, register_source,
 };
 use schemars::JsonSchema;
@@ -70,7 +70,7 @@ macro_rules! faulty {
             }
 
             fn schedule(&self) -> Schedule {
-                Schedule { blocking: $blocking, ..Schedule::default() }
+                if $blocking { Schedule::blocking(Cadence::EveryTick) } else { Schedule::default() }
             }
         }
 

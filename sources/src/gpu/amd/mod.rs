@@ -75,7 +75,7 @@ impl SourceConfig for AmdConfig {
     }
 
     fn schedule(&self) -> Schedule {
-        Schedule { cadence: Cadence::EveryTick, blocking: true }
+        Schedule::blocking(Cadence::EveryTick)
     }
 }
 

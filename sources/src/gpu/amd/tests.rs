@@ -12,7 +12,7 @@ use super::*;
 /// With a job of these processes, the root first.
 fn tick(number: u64, job: Option<&[i32]>) -> Tick<'_> {
     let job = job.map(|members| ObservedJob::new(members[0], false, members));
-    Tick { job, ..Tick::new(number, Instant::now(), Duration::from_secs(number), Duration::from_secs(1)) }
+    Tick::new(number, Instant::now(), Duration::from_secs(number), Duration::from_secs(1)).with_job(job)
 }
 
 fn source(host: &Host) -> Option<Box<dyn Source>> {

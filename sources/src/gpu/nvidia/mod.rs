@@ -64,7 +64,7 @@ impl SourceConfig for NvidiaConfig {
     }
 
     fn schedule(&self) -> Schedule {
-        Schedule { cadence: Cadence::EveryTick, blocking: true }
+        Schedule::blocking(Cadence::EveryTick)
     }
 }
 
