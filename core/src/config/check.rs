@@ -3,8 +3,9 @@
 use figment::Figment;
 use serde_json::Value as Json;
 
-use super::components::{Component, suggestion};
-use super::error::{ConfigError, ConfigErrorKind, Parse};
+use super::blame::Parse;
+use super::components::Component;
+use super::error::{ConfigError, ConfigErrorKind, suggestion};
 use super::layers::tree;
 use super::settings::Settings;
 use crate::registry::{ComponentType, Kind};

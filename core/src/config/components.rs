@@ -3,9 +3,9 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 
-use super::error::{ConfigError, ConfigErrorKind};
+use super::error::{ConfigError, ConfigErrorKind, suggestion};
 use super::settings::Settings;
-use crate::registry::{ComponentType, Implementation, Kind, nearest};
+use crate::registry::{ComponentType, Implementation, Kind};
 use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
 
@@ -191,11 +191,6 @@ impl Settings {
 fn unknown(kind: Kind, name: &str, types: &[ComponentType]) -> String {
     let names: Vec<&str> = types.iter().map(|component| component.name).collect();
     suggestion(&format!("there is no {} of type {name}", kind.noun()), name, &names)
-}
-
-pub(super) fn suggestion(problem: &str, wrong: &str, names: &[&str]) -> String {
-    let hint = nearest(wrong, names.iter().copied()).map(|name| format!("; did you mean {name}?")).unwrap_or_default();
-    format!("{problem}{hint} (there are: {})", names.join(", "))
 }
 
 /// A truth value, also as the text that an environment variable holds.

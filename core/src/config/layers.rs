@@ -5,8 +5,7 @@ use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
 use serde_json::Value as Json;
 
-use super::components::suggestion;
-use super::error::{ConfigError, ConfigErrorKind};
+use super::error::{ConfigError, ConfigErrorKind, suggestion};
 use super::origin::{Origin, Rank};
 use crate::registry::{Kind, Registry};
 

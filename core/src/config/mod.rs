@@ -1,5 +1,6 @@
 //! One configuration out of the TOML file, the environment and the command line, which knows where each value is from.
 
+mod blame;
 mod check;
 mod components;
 mod error;

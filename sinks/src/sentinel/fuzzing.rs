@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::api::{Credentials, Registration};
 use super::http::Answer;
-use super::run_directory::Access;
+use super::run_files::Access;
 use super::s3::S3;
 use super::spool::Spool;
 use super::state::State;

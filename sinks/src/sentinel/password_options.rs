@@ -1,6 +1,6 @@
 //! Options of one letter that take a password in some programs, and something else in others.
 
-use super::mask::{is_name, is_secret};
+use super::secret_names::{is_name, is_secret};
 
 /// Programs (`*`: all whose names begin so), their options, and whether the password may also be the next word.
 ///

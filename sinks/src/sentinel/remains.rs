@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use anyhow::bail;
 use rustix::fs::{AtFlags, flock, fstat, unlinkat};
 
-use super::run_directory::{Access, BEGUN, FILE, LOCK, batch, names, or_missing};
+use super::run_files::{Access, BEGUN, FILE, LOCK, batch, names, or_missing};
 
 /// A folder without a run that nobody has changed for so many seconds is not about to get one.
 const OLD: u64 = 3600;

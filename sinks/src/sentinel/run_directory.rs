@@ -12,71 +12,14 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use resource_tracker_core::trust::Demand;
-use rustix::fs::{AtFlags, Dir, FlockOperation, OFlags, flock, fstat, renameat, unlinkat};
+use rustix::fs::{AtFlags, FlockOperation, OFlags, flock, fstat, renameat, unlinkat};
 use rustix::io::Errno;
 
 use super::remains;
-
-const FOLDER: Demand = Demand::PRIVATE_FOLDER;
-pub(super) const FILE: Demand = Demand::PRIVATE_FILE;
-
-const STATE: &str = "run.json";
-const SENT: &str = "sent.json";
-pub(super) const LOCK: &str = "lock";
-const TEMPORARY: &str = ".tmp";
-/// A `run.json` that was not finished.
-pub(super) const BEGUN: &str = "run.json.tmp";
-/// What `run.json` can become longer by when the disk is full: host, cloud, the service's answer and the end are in it then.
-const RESERVED: usize = 3 << 10;
-/// What a disk sets aside at a time.
-pub(super) const BLOCK: usize = 4 << 10;
-/// The command line is in it, and can have megabytes.
-const LARGEST_STATE: u64 = 16 << 20;
-/// A batch has 8 MiB of rows at most, on the disk and in memory each.
-pub(super) const LARGEST_FILE: u64 = 20 << 20;
-/// Batches have six digits.
-pub(super) const LAST_BATCH: u32 = 999_999;
-
-pub(super) fn csv(batch: u32) -> String {
-    format!("{batch:06}.csv")
-}
-
-pub(super) fn gz(batch: u32) -> String {
-    format!("{batch:06}.csv.gz")
-}
-
-/// The number in the name of a batch.
-pub(super) fn batch(name: &str) -> Option<u32> {
-    let number = name.strip_suffix(".gz").unwrap_or(name).strip_suffix(".csv")?;
-    let is_number = number.len() == 6 && number.bytes().all(|byte| byte.is_ascii_digit());
-    if is_number { number.parse().ok() } else { None }
-}
-
-/// Whether the spool gives files this name.
-fn is_given(name: &str) -> bool {
-    let name = name.strip_suffix(TEMPORARY).unwrap_or(name);
-    name == STATE || name == SENT || name == LOCK || batch(name).is_some()
-}
-
-/// For what a run is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// To list it: nothing is changed, and others may work on it meanwhile.
-    Look,
-    /// To send or delete it: it stays locked.
-    Work,
-}
-
-impl Access {
-    /// How its lock is opened, and taken.
-    pub(super) fn to_lock(self) -> (OFlags, FlockOperation) {
-        match self {
-            Self::Look => (OFlags::RDONLY, FlockOperation::NonBlockingLockShared),
-            // NFS locks only what is open for writing.
-            Self::Work => (OFlags::RDWR, FlockOperation::NonBlockingLockExclusive),
-        }
-    }
-}
+use super::run_files::{
+    Access, BLOCK, FILE, FOLDER, LARGEST_FILE, LARGEST_STATE, LOCK, RESERVED, SENT, STATE, TEMPORARY, batch, is_given,
+    names, or_missing,
+};
 
 /// The folder of one run of ours. Unless it is only looked at it is locked, which ends with the process, however that
 /// ends.
@@ -91,14 +34,6 @@ pub(crate) struct RunDirectory {
 
 fn open_directory(root: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
     FOLDER.open(root, name, OFlags::RDONLY | OFlags::DIRECTORY)
-}
-
-/// `None` when it is not there.
-pub(super) fn or_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        result => result.map(Some),
-    }
 }
 
 impl RunDirectory {
@@ -294,18 +229,6 @@ impl RunDirectory {
 /// The names in a folder that the spool gives.
 fn given(directory: &OwnedFd) -> io::Result<Vec<String>> {
     Ok(names(directory)?.into_iter().filter(|name| is_given(name)).collect())
-}
-
-/// All names in a folder; one that is no text is shown as one.
-pub(super) fn names(directory: &OwnedFd) -> io::Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(directory)? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        if name != "." && name != ".." {
-            names.push(name);
-        }
-    }
-    Ok(names)
 }
 
 fn named(name: &str, error: &io::Error) -> io::Error {

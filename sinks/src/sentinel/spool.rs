@@ -12,7 +12,8 @@ use resource_tracker_core::trust::{Demand, make_folder};
 use rustix::fs::{CWD, Dir, Mode, OFlags, mkdirat};
 use rustix::io::Errno;
 
-use super::run_directory::{Access, RunDirectory};
+use super::run_directory::RunDirectory;
+use super::run_files::Access;
 
 const WAY_OUT: &str = "make it a folder of yours with mode 700, or name another with --spool-dir";
 
@@ -149,7 +150,7 @@ mod tests {
     use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use super::super::run_directory::BLOCK;
+    use super::super::run_files::BLOCK;
     use super::*;
 
     fn mode(path: &Path) -> u32 {

@@ -1,6 +1,6 @@
 //! How much of the disk the rows that wait may take.
 
-use super::run_directory::Access;
+use super::run_files::Access;
 use super::spool::Spool;
 use super::store::Store;
 

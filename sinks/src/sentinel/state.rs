@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::run_directory::LAST_BATCH;
+use super::run_files::LAST_BATCH;
 
 const LONGEST_RUN_ID: usize = 128;
 const LONGEST_PREFIX: usize = 1024;

@@ -14,7 +14,8 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 
-use super::run_directory::{LARGEST_FILE, LAST_BATCH, RunDirectory, csv, gz};
+use super::run_directory::RunDirectory;
+use super::run_files::{LARGEST_FILE, LAST_BATCH, csv, gz};
 use super::spool::Spool;
 use super::state::{End, State};
 use crate::columns::Columns;
@@ -334,7 +335,7 @@ impl Batch {
 
 #[cfg(test)]
 mod tests {
-    use super::super::run_directory::Access;
+    use super::super::run_files::Access;
     use super::*;
 
     fn text(body: &[u8]) -> String {
