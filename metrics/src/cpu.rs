@@ -2,19 +2,29 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use resource_tracker_core::Section;
-use resource_tracker_core::unit::{Delta, Gauge};
+use resource_tracker_core::unit::{Delta, Gauge, Info};
 
 /// The machine's processors: `cpu`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct CpuMetrics {
     /// Cores in use: 0 to the number of logical CPUs, and no percentage, in spite of the name, which the specification
     /// gives it. 1.5 is one core and a half. The share of all time that was neither idle nor iowait, times the number of
-    /// CPUs. Not clamped. `/proc/stat`, line `cpu`
+    /// CPUs. Not clamped. Time that the hypervisor gave to others is in it, and so is that of interrupts. The kernel
+    /// counts in ticks of 1 to 10 ms: over an interval of a few of them it is coarse, and `cores_used` is not. `/proc/stat`,
+    /// line `cpu`
     #[schemars(transform = Gauge("cores"))]
     pub utilization_pct: f64,
-    /// The same for each logical CPU, in percent of that CPU. `/proc/stat`, lines `cpuN`
+    /// Cores in use by programs, the kernel and interrupts, without `steal_cores`. Over the interval, or over 100 ms where
+    /// that is shorter, because the kernel counts in ticks. `/proc/stat`, line `cpu`
+    #[schemars(transform = Gauge("cores"))]
+    pub cores_used: f64,
+    /// `utilization_pct` of each logical CPU, in percent of that CPU, in the order of `per_core_cpus`. `/proc/stat`, lines
+    /// `cpuN`
     #[schemars(transform = Gauge("percent"))]
     pub per_core_pct: Vec<f64>,
+    /// Which CPUs they are, those that are online, as the kernel writes lists: `0-3,6`. `/proc/stat`, lines `cpuN`
+    #[schemars(transform = Info)]
+    pub per_core_cpus: String,
     /// CPU time in user mode, nice time included. Guest time is inside. `/proc/stat`, `user` + `nice`
     #[schemars(transform = Delta("seconds"))]
     pub utime_secs: f64,
@@ -27,10 +37,19 @@ pub struct CpuMetrics {
     /// Cores' worth of time that the hypervisor gave to others. `/proc/stat`, `steal`
     #[schemars(transform = Gauge("cores"))]
     pub steal_cores: f64,
+    /// Cores that served interrupts. 0 where the kernel does not count it apart. `/proc/stat`, `irq`
+    #[schemars(transform = Gauge("cores"))]
+    pub irq_cores: f64,
+    /// Cores that did what interrupts had left to be done, such as the work of the network. `/proc/stat`, `softirq`
+    #[schemars(transform = Gauge("cores"))]
+    pub softirq_cores: f64,
+    /// Cores that ran virtual machines; inside `utime_secs` as well. `/proc/stat`, `guest` + `guest_nice`
+    #[schemars(transform = Gauge("cores"))]
+    pub guest_cores: f64,
     /// Processes that exist. Numeric directories in `/proc`
     #[schemars(transform = Gauge("processes"))]
     pub process_count: u32,
-    /// Tasks that run or want to. `/proc/stat`, `procs_running`
+    /// Tasks that run or want to, without the tracker's thread that reads it. `/proc/stat`, `procs_running` − 1
     #[schemars(transform = Gauge("tasks"))]
     pub processes_running: u32,
     /// Tasks that wait for a disk, uninterruptibly. `/proc/stat`, `procs_blocked`

@@ -14,6 +14,9 @@ pub struct PressureMetrics {
     pub memory: Option<ResourcePressure>,
     /// Waiting for storage. `/proc/pressure/io`
     pub io: Option<ResourcePressure>,
+    /// Time in which interrupts kept all tasks waiting. Null where the kernel does not count it (before 6.1, or without
+    /// `CONFIG_IRQ_TIME_ACCOUNTING`). `/proc/pressure/irq`, line `full`
+    pub irq: Option<Stall>,
 }
 
 /// The pressure on one resource.
@@ -21,7 +24,8 @@ pub struct PressureMetrics {
 pub struct ResourcePressure {
     /// At least one task waited. Line `some`
     pub some: Stall,
-    /// All tasks that had something to do waited. Line `full`, which `cpu` has since kernel 5.13
+    /// All tasks that had something to do waited. Null for `cpu`: of a whole machine the kernel says 0, because one of them
+    /// always runs. Line `full`
     pub full: Option<Stall>,
 }
 

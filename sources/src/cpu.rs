@@ -23,6 +23,8 @@ impl SourceConfig for CpuConfig {
             loadavg: ProcFile::open_if_present(host.procfs.join("loadavg")).map(Loadavg::new),
             processes: ProcessCount::open(&host.procfs)?,
             before: None,
+            window: None,
+            online: String::new(),
             now: Stat::default(),
             hertz: rustix::param::clock_ticks_per_second() as f64,
         })))
@@ -38,6 +40,10 @@ struct Cpu {
     loadavg: Option<Loadavg>,
     processes: ProcessCount,
     before: Option<Stat>,
+    /// The reading that `cores_used` is counted from, and what it was last.
+    window: Option<(Instant, Times, f64)>,
+    /// The CPUs that are online.
+    online: String,
     now: Stat,
     /// Ticks a second of the kernel's CPU times.
     hertz: f64,
@@ -63,7 +69,19 @@ impl Source for Cpu {
         cpu.process_count = process_count;
         // Without a reading before, every delta is against itself: 0.
         let before = self.before.get_or_insert_with(|| self.now.clone());
+        if self.online.is_empty() || !before.has_cpus_of(&self.now) {
+            self.online = list(self.now.cpus.iter().map(|(index, _)| *index));
+        }
+        cpu.per_core_cpus.clone_from(&self.online);
         fill(cpu, before, &self.now, self.hertz, secs);
+        let cores = self.now.cpus.len() as f64;
+        let (since, first, cores_used) = self.window.get_or_insert((tick.at, self.now.total, 0.0));
+        if tick.at.saturating_duration_since(*since) >= FASTEST {
+            let used = self.now.total.since(first);
+            *cores_used = percent((used.busy() - used.steal) as f64, used.sum() as f64) / 100.0 * cores;
+            (*since, *first) = (tick.at, self.now.total);
+        }
+        cpu.cores_used = *cores_used;
         std::mem::swap(before, &mut self.now);
         Ok(())
     }
@@ -101,6 +119,9 @@ fn fill(cpu: &mut CpuMetrics, before: &Stat, now: &Stat, hertz: f64, secs: f64) 
     cpu.utilization_pct = share(used.busy());
     cpu.iowait_cores = share(used.iowait);
     cpu.steal_cores = share(used.steal);
+    cpu.irq_cores = share(used.irq);
+    cpu.softirq_cores = share(used.softirq);
+    cpu.guest_cores = share(used.guest);
     cpu.utime_secs = (used.user + used.nice) as f64 / hertz;
     cpu.stime_secs = used.system as f64 / hertz;
     cpu.per_core_pct.clear();
@@ -110,13 +131,29 @@ fn fill(cpu: &mut CpuMetrics, before: &Stat, now: &Stat, hertz: f64, secs: f64) 
         let used = times.since(before);
         percent(used.busy() as f64, used.sum() as f64)
     }));
-    cpu.processes_running = now.running;
+    cpu.processes_running = now.running.saturating_sub(1);
     cpu.processes_blocked = now.blocked;
     cpu.context_switches_per_sec = rate(now.context_switches, before.context_switches, secs);
     cpu.forks_per_sec = rate(now.forks, before.forks, secs);
 }
 
-/// CPU times in ticks. Guest time is not read: the kernel has it inside user and nice.
+/// Numbers in ascending order as the kernel writes them: `0-3,6`.
+fn list(numbers: impl IntoIterator<Item = u64>) -> String {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    let range = |(first, last): &(u64, u64)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    ranges.iter().map(range).collect::<Vec<_>>().join(",")
+}
+
+/// CPU times in ticks. The kernel has guest time inside user and nice as well.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Times {
     user: u64,
@@ -127,6 +164,7 @@ struct Times {
     irq: u64,
     softirq: u64,
     steal: u64,
+    guest: u64,
 }
 
 impl Times {
@@ -143,6 +181,7 @@ impl Times {
             irq: next(),
             softirq: next(),
             steal: next(),
+            guest: next() + next(),
         }
     }
 
@@ -157,6 +196,7 @@ impl Times {
             irq: self.irq.saturating_sub(before.irq),
             softirq: self.softirq.saturating_sub(before.softirq),
             steal: self.steal.saturating_sub(before.steal),
+            guest: self.guest.saturating_sub(before.guest),
         }
     }
 
@@ -180,6 +220,10 @@ struct Stat {
 }
 
 impl Stat {
+    fn has_cpus_of(&self, other: &Self) -> bool {
+        self.cpus.iter().map(|(index, _)| index).eq(other.cpus.iter().map(|(index, _)| index))
+    }
+
     /// Reads `/proc/stat` over what was here, keeping the list's memory.
     fn parse(&mut self, text: &[u8]) {
         self.cpus.clear();
@@ -264,7 +308,43 @@ mod tests {
         assert!((second.per_core_pct[0] - 95.0 / 145.0 * 100.0).abs() < 1e-9);
         assert_eq!(second.per_core_pct[1], 0.0);
         assert_eq!((second.context_switches_per_sec, second.forks_per_sec), (1000.0, 5.0));
-        assert_eq!((second.processes_running, second.processes_blocked), (3, 0));
+        assert_eq!((second.processes_running, second.processes_blocked), (2, 0));
+        assert_eq!((first.per_core_cpus.as_str(), second.per_core_cpus.as_str()), ("0", "0-1"));
+        assert!((second.guest_cores - 100.0 / 290.0 * 2.0).abs() < 1e-9 && second.softirq_cores == 0.0);
+        Ok(())
+    }
+
+    #[test]
+    fn cpus_are_listed_as_the_kernel_does() {
+        for (numbers, text) in [(&[][..], ""), (&[0], "0"), (&[0, 1, 2, 6, 8, 9], "0-2,6,8-9")] {
+            assert_eq!(list(numbers.iter().copied()), text);
+        }
+    }
+
+    /// A core that is busy all the time, sampled faster than the kernel counts; half of it is given to others.
+    #[test]
+    fn cores_used_is_smooth_where_the_ticks_of_the_kernel_are_coarse() -> anyhow::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let start = Instant::now();
+        let mut source = None;
+        let (mut coarse, mut smooth) = (Vec::new(), Vec::new());
+        for number in 0..60u64 {
+            let ticks = number * 4 / 10;
+            let line = format!("{} 0 0 0 0 0 0 {}", ticks / 2, ticks - ticks / 2);
+            std::fs::write(directory.path().join("stat"), format!("cpu  {line}\ncpu0 {line}\n"))?;
+            if source.is_none() {
+                source = CpuConfig::default().build(&host(directory.path()))?;
+            }
+            let Some(source) = &mut source else { anyhow::bail!("absent") };
+            let interval = Duration::from_millis(4);
+            let mut out = Sections::default();
+            source.collect(&Tick::new(number, start + interval * number as u32, interval, interval), &mut out)?;
+            let cpu = out.get::<CpuMetrics>().cloned().unwrap_or_default();
+            coarse.push(cpu.utilization_pct);
+            smooth.push(cpu.cores_used);
+        }
+        assert!(coarse[30..].contains(&0.0) && coarse[30..].contains(&1.0));
+        assert!(smooth[30..].iter().all(|cores| (0.4..=0.6).contains(cores)), "{smooth:?}");
         Ok(())
     }
 

@@ -20,6 +20,7 @@ impl SourceConfig for MemoryConfig {
         let meminfo = ProcFile::open(host.procfs.join("meminfo"))?;
         Ok(Some(Box::new(Memory {
             meminfo,
+            arcstats: ProcFile::open_if_present(host.procfs.join("spl/kstat/zfs/arcstats")),
             faults: ProcFile::open_if_present(host.procfs.join("vmstat")).map(|vmstat| Faults {
                 vmstat,
                 before: None,
@@ -35,6 +36,8 @@ register_source!(
 
 struct Memory {
     meminfo: ProcFile,
+    /// Of ZFS.
+    arcstats: Option<ProcFile>,
     faults: Option<Faults>,
 }
 
@@ -63,6 +66,7 @@ impl Source for Memory {
         let info = Meminfo::parse(self.meminfo.read()?);
         let memory = out.section::<MemoryMetrics>();
         *memory = info.metrics();
+        memory.zfs_arc_mib = self.arcstats.as_mut().and_then(|file| arc_size(file.read().ok()?));
         memory.major_faults_per_sec = self.faults.as_mut().and_then(|faults| faults.rate(tick.at));
         Ok(())
     }
@@ -81,18 +85,21 @@ struct Meminfo {
     swap_free: u64,
     active: u64,
     inactive: u64,
+    shared: u64,
+    zswap: Option<u64>,
+    /// Pages.
+    huge_total: u64,
+    huge_free: u64,
+    huge_reserved: u64,
+    huge_size: u64,
 }
 
 impl Meminfo {
-    const LINES: u32 = 10;
-
     fn parse(text: &[u8]) -> Self {
         let mut info = Self::default();
-        let mut found = 0;
         for line in lines(text) {
             let mut words = words(line);
             let (Some(key), Some(value)) = (words.next(), words.next().and_then(number)) else { continue };
-            found += 1;
             match key {
                 b"MemTotal:" => info.total = value,
                 b"MemFree:" => info.free = value,
@@ -104,10 +111,13 @@ impl Meminfo {
                 b"SwapFree:" => info.swap_free = value,
                 b"Active:" => info.active = value,
                 b"Inactive:" => info.inactive = value,
-                _ => found -= 1,
-            }
-            if found == Self::LINES {
-                break;
+                b"Shmem:" => info.shared = value,
+                b"Zswap:" => info.zswap = Some(value),
+                b"HugePages_Total:" => info.huge_total = value,
+                b"HugePages_Free:" => info.huge_free = value,
+                b"HugePages_Rsvd:" => info.huge_reserved = value,
+                b"Hugepagesize:" => info.huge_size = value,
+                _ => (),
             }
         }
         info
@@ -117,11 +127,15 @@ impl Meminfo {
         let cached = self.cached.saturating_add(self.reclaimable);
         let idle = self.free.saturating_add(self.buffers).saturating_add(cached);
         let used = self.total.saturating_sub(idle);
+        let available = self.available.unwrap_or(idle).min(self.total);
+        let huge = |pages: u64| pages.saturating_mul(self.huge_size) / 1024;
         let swap_used = self.swap_total.saturating_sub(self.swap_free);
         MemoryMetrics {
             total_mib: self.total / 1024,
             free_mib: self.free / 1024,
-            available_mib: self.available.unwrap_or(idle).min(self.total) / 1024,
+            available_mib: available / 1024,
+            unavailable_mib: (self.total - available) / 1024,
+            shared_mib: self.shared / 1024,
             used_mib: used / 1024,
             used_pct: percent(used as f64, self.total as f64),
             buffers_mib: self.buffers / 1024,
@@ -131,9 +145,20 @@ impl Meminfo {
             swap_used_pct: percent(swap_used as f64, self.swap_total as f64),
             active_mib: self.active / 1024,
             inactive_mib: self.inactive / 1024,
+            hugepages_total_mib: huge(self.huge_total),
+            hugepages_free_mib: huge(self.huge_free),
+            hugepages_reserved_mib: huge(self.huge_reserved),
+            zswap_mib: self.zswap.map(|kib| kib / 1024),
+            zfs_arc_mib: None,
             major_faults_per_sec: None,
         }
     }
+}
+
+/// `size 4 123456`: name, type and value, in bytes.
+fn arc_size(arcstats: &[u8]) -> Option<u64> {
+    let size = lines(arcstats).find(|line| words(line).next() == Some(b"size"))?;
+    Some(number(words(size).nth(2)?)? >> 20)
 }
 
 #[cfg(test)]
@@ -141,6 +166,24 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// Two GiB in `/dev/shm`, and a hundred huge pages, of which ten are used and five promised.
+    #[test]
+    fn what_cannot_be_given_back_is_not_available() {
+        let text = b"MemTotal:       8388608 kB\nMemFree:         2097152 kB\nMemAvailable:    4194304 kB\n\
+                     Buffers:               0 kB\nCached:          4194304 kB\nShmem:           2097152 kB\nZswap:             10240 kB\n\
+                     HugePages_Total:     100\nHugePages_Free:       90\nHugePages_Rsvd:        5\nHugepagesize:       2048 kB\n";
+        let memory = Meminfo::parse(text).metrics();
+        assert_eq!((memory.used_mib, memory.unavailable_mib, memory.shared_mib), (2048, 4096, 2048));
+        let huge = (memory.hugepages_total_mib, memory.hugepages_free_mib, memory.hugepages_reserved_mib);
+        assert_eq!((huge, memory.zswap_mib), ((200, 180, 10), Some(10)));
+    }
+
+    #[test]
+    fn the_cache_of_zfs() {
+        let text = b"13 1 0x01 123 33456 1 2\nname                            type data\nhits    4    77\nsize    4    3221225472\n";
+        assert_eq!((arc_size(text), arc_size(b"name type data\n")), (Some(3072), None));
+    }
 
     #[test]
     fn a_machine_with_swap() {

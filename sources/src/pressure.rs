@@ -22,8 +22,10 @@ impl SourceConfig for PressureConfig {
         // With `psi=0` the files are there and opening them fails.
         let open =
             |name| Resource { file: ProcFile::open_if_present(host.procfs.join("pressure").join(name)), before: None };
-        let pressure = Pressure { cpu: open("cpu"), memory: open("memory"), io: open("io") };
-        let here = [&pressure.cpu, &pressure.memory, &pressure.io].iter().any(|resource| resource.file.is_some());
+        let pressure = Pressure { cpu: open("cpu"), memory: open("memory"), io: open("io"), irq: open("irq") };
+        let here = [&pressure.cpu, &pressure.memory, &pressure.io, &pressure.irq]
+            .iter()
+            .any(|resource| resource.file.is_some());
         Ok(if here { Some(Box::new(pressure)) } else { None })
     }
 
@@ -42,12 +44,15 @@ struct Pressure {
     cpu: Resource,
     memory: Resource,
     io: Resource,
+    irq: Resource,
 }
 
 impl Source for Pressure {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        let Self { cpu, memory, io } = self;
-        *out.section() = PressureMetrics { cpu: cpu.read(tick.at), memory: memory.read(tick.at), io: io.read(tick.at) };
+        let Self { cpu, memory, io, irq } = self;
+        let cpu = cpu.read(tick.at).map(|cpu| ResourcePressure { full: None, ..cpu });
+        let irq = irq.read(tick.at).and_then(|irq| irq.full);
+        *out.section() = PressureMetrics { cpu, memory: memory.read(tick.at), io: io.read(tick.at), irq };
         Ok(())
     }
 }
@@ -94,7 +99,9 @@ fn parse(text: &[u8]) -> Option<Lines> {
         let field = |key: &[u8]| words(line).find_map(|word| word.strip_prefix(key));
         Some(Line { avg10: decimal(field(b"avg10=")?)?, total: number(field(b"total=")?)? })
     };
-    Some(Lines { some: line(b"some")?, full: line(b"full") })
+    // Of interrupts there is no `some`.
+    let full = line(b"full");
+    Some(Lines { some: line(b"some").or(full)?, full })
 }
 
 #[cfg(test)]
@@ -136,6 +143,12 @@ mod tests {
     fn cpu_before_5_13_has_no_full() {
         let lines = parse(b"some avg10=0.10 avg60=2.00 avg300=3.85 total=15\n");
         assert_eq!(lines, Some(Lines { some: Line { avg10: 0.1, total: 15 }, full: None }));
+    }
+
+    #[test]
+    fn interrupts_have_only_full() {
+        let line = Line { avg10: 0.1, total: 15 };
+        assert_eq!(parse(b"full avg10=0.10 avg60=0 avg300=0 total=15\n"), Some(Lines { some: line, full: Some(line) }));
     }
 
     proptest! {
