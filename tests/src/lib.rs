@@ -25,6 +25,13 @@ pub fn tracker() -> &'static Path {
     BINARY.get_or_init(|| build(&profile_directory(), "resource-tracker"))
 }
 
+/// A copy of the real binary. Another process makes it: who is forked here meanwhile would have it open for writing, and
+/// what is open for writing cannot be executed.
+pub fn copy_tracker(to: &Path) {
+    let status = Command::new("cp").arg(tracker()).arg(to).status().expect("cp runs");
+    assert!(status.success(), "cannot copy the tracker to {}", to.display());
+}
+
 /// The program with jobs whose use of the machine is known. It was built with the tests.
 pub fn job() -> PathBuf {
     profile_directory().join("job")

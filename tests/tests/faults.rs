@@ -249,7 +249,7 @@ fn a_proc_that_hides_other_users() {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     let directory = tempfile::Builder::new().permissions(mode).tempdir().unwrap();
     let copy = directory.path().join("resource-tracker");
-    std::fs::copy(tracker(), &copy).unwrap();
+    resource_tracker_tests::copy_tracker(&copy);
     // The job is two processes, and needs no others to wait.
     let gate = directory.path().join("gate");
     rustix::fs::mkfifoat(rustix::fs::CWD, &gate, 0o644.into()).unwrap();

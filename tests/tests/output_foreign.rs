@@ -123,7 +123,7 @@ fn a_team_shares_a_file_in_its_folder() {
     }
     let folder = folder();
     let (copy, team) = (folder.path().join("tracker"), folder.path().join("team"));
-    fs::copy(tracker(), &copy).unwrap();
+    resource_tracker_tests::copy_tracker(&copy);
     fs::create_dir(&team).unwrap();
     let path = team.join("run.jsonl");
     fs::write(&path, "").unwrap();

@@ -271,7 +271,7 @@ fn a_user_without_the_right_to_read_a_run_is_told_so() {
     fs::set_permissions(run.join("run.json"), Permissions::from_mode(0o000)).unwrap();
     // The binary is where others may not be able to go.
     let copy = home.path().join("tracker");
-    fs::copy(tracker(), &copy).unwrap();
+    resource_tracker_tests::copy_tracker(&copy);
     let before = seen(&home.spool());
     let mut command = command("setpriv");
     command.args(["--reuid", "54321", "--regid", "54321", "--clear-groups"]).arg(copy).arg("upload").arg(home.spool());

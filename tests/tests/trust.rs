@@ -133,7 +133,7 @@ fn a_file_of_somebody_else_is_left() {
 fn stranger_tracker(folder: &Path) -> PathBuf {
     let copy = folder.join("tracker");
     if !copy.exists() {
-        fs::copy(tracker(), &copy).unwrap();
+        resource_tracker_tests::copy_tracker(&copy);
     }
     mode(&copy, 0o755);
     copy

@@ -72,6 +72,34 @@ fn the_memory_of_a_process_whose_first_thread_has_ended() {
     assert_eq!(most("/cpu/process_thread_count"), 2.0);
 }
 
+/// As `free` of procps 4 has it: files in memory are used, and not available.
+#[test]
+fn two_hundred_mebibytes_of_files_in_memory() {
+    let Ok(file) = tempfile::NamedTempFile::new_in("/dev/shm") else {
+        println!("skipped: two_hundred_mebibytes_of_files_in_memory needs /dev/shm");
+        return;
+    };
+    in_time(|| {
+        std::fs::write(file.path(), "").unwrap();
+        // A sample before the file is written, and one after that.
+        let script = "sleep 0.4; head -c 209715200 /dev/zero >\"$0\" || exit 1; sleep 0.4; free -m";
+        let (printed, samples) = record(&["-i", "0.1"], &["sh", "-c", script, file.path().to_str().unwrap()]);
+        let (first, last) = (&samples[1], &samples[samples.len() - 1]);
+        let grown =
+            |field: &str| number(last, &format!("/memory/{field}")) - number(first, &format!("/memory/{field}"));
+        let (shared, unavailable, used) = (grown("shared_mib"), grown("unavailable_mib"), grown("used_mib"));
+        let line = printed.lines().find_map(|line| line.strip_prefix("Mem:"));
+        let free: Vec<f64> = line.unwrap_or_default().split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let agrees = |free: f64, field: &str| (free - number(last, &format!("/memory/{field}"))).abs() < 50.0;
+        // Total, used, free, shared: versions before 4 do not count what is shared as used.
+        let is_of_4 = free.len() > 5 && (free[0] - free[1] - free[5]).abs() < 2.0;
+        println!("shared {shared}, unavailable {unavailable}, used {used} MiB; free says {free:?}");
+        assert!((195.0..260.0).contains(&shared), "shared {shared} MiB");
+        // Others use memory meanwhile as well.
+        free.is_empty() || agrees(free[3], "shared_mib") && (!is_of_4 || agrees(free[1], "unavailable_mib"))
+    });
+}
+
 #[test]
 fn a_hundred_mebibytes_written_to_a_loop_device_with_4096_byte_sectors() {
     if is_root("a loop device") && has("losetup", "a loop device") {

@@ -271,7 +271,7 @@ fn with_few_descriptors_and_few_processes() {
             .tempdir()
             .unwrap();
         let copy = directory.path().join("resource-tracker");
-        std::fs::copy(resource_tracker_tests::tracker(), &copy).unwrap();
+        resource_tracker_tests::copy_tracker(&copy);
         for processes in 1..12 {
             let script = format!(
                 "ulimit -u {processes}; exec setpriv --reuid 54321 --regid 54321 --clear-groups {} -q -i 10ms -- sh -c 'exit 4'",
