@@ -15,12 +15,13 @@ fn every_component_is_registered_in_the_stripped_binary() {
         .collect();
     let sources = [
         "cpu", "process", "cgroup", "perf", "memory", "network", "disk", "pressure", "energy", "nvidia", "amd", "drm",
-        "host", "cloud",
+        "host", "cloud", "tcp",
     ];
     assert_eq!(names, [&sources[..], &["csv", "file", "sentinel-s3", "stdout-json"], &["host", "job-gpus"]].concat());
     let schema: serde_json::Value =
         serde_json::from_slice(&command(&binary).arg("schema").output().unwrap().stdout).unwrap();
-    for section in ["cpu", "cgroup", "perf", "memory", "pressure", "network", "disk", "gpu", "energy", "host", "cloud"]
+    for section in
+        ["cpu", "cgroup", "perf", "memory", "pressure", "network", "disk", "gpu", "energy", "host", "cloud", "tcp"]
     {
         assert!(schema["properties"].get(section).is_some(), "{section}");
     }
