@@ -7,7 +7,7 @@ use std::process::{Child, ExitStatus};
 
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
-use resource_tracker_tests::bare::{GUARDIAN, WITNESS, companion, is_pending, pid, state, stopped};
+use resource_tracker_tests::bare::{GUARDIAN, WITNESS, another_companion, companion, is_pending, pid, state, stopped};
 use resource_tracker_tests::{command, tracker, wait_until};
 use tempfile::TempDir;
 
@@ -35,6 +35,7 @@ impl Searching {
             command = searching(&tracker);
             command.is_some()
         });
+        another_companion(&tracker, WITNESS, None);
         Self { tracker, command: command.unwrap(), _folder: folder }
     }
 

@@ -104,6 +104,25 @@ fn who_continues_a_stopped_group_by_the_tracker_continues_the_command() {
     assert_eq!(lines.map(Result::unwrap).collect::<Vec<_>>(), ["15".to_owned(), libc::SIGRTMAX().to_string()]);
 }
 
+/// The tracker hears of both at once, and last of what came first.
+#[test]
+fn a_command_that_is_stopped_again_at_once_stops_the_tracker_again() {
+    let [_, mut wrapped] = bare_and_wrapped(&[JOB, "hear"]);
+    let (mut child, job, _lines) = hearing(&mut wrapped);
+    another_companion(&child, GUARDIAN, None);
+    kill(job, Signal::SIGSTOP).unwrap();
+    assert_eq!(stopped(&child), Signal::SIGSTOP);
+    for _ in 0..20 {
+        killpg(pid(&child), Signal::SIGCONT).unwrap();
+        kill(job, Signal::SIGSTOP).unwrap();
+        // From its signal on the tracker was not.
+        wait_until("the stop of both", || state(job) == "T" && state(child.id()) == "T");
+    }
+    kill(job, Signal::SIGKILL).unwrap();
+    wait_until("its end", || child.try_wait().unwrap().is_some());
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+}
+
 /// Whether a signal waits for the process.
 fn has_pending(pid: Pid) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();

@@ -7,14 +7,20 @@ use rustix::process::Pid;
 
 use super::guardian::Guardian;
 use super::wait;
-use super::witness::Witness;
+use super::witness::{Witness, is_stopped};
 
 /// The signal that the command was stopped by, if it is stopped. Each stop is told of once.
 pub(super) fn of_command(command: Pid) -> Option<c_int> {
     wait::stopped(command)
 }
 
-/// Stops this process as the command was stopped, until it is continued.
+/// Whether the command, which was stopped, is that still.
+pub(super) fn is_in_force(command: Pid) -> bool {
+    is_stopped(command.as_raw_nonzero().get()) == Some(true)
+}
+
+/// Stops this process as the command was stopped, until it is continued. Where that has been asked for already, which is to
+/// be heard first, it does not.
 pub(super) fn with_command(signal: c_int, witness: &mut Witness, guardian: &mut Guardian) {
     // Without anybody who wakes it, only a shell that stopped the command is sure to continue both.
     if !guardian.watch() && signal == libc::SIGSTOP {

@@ -34,12 +34,14 @@ pub(super) struct Supervisor {
     command_line: CommandLine,
     pub(super) witness: Witness,
     guardian: Option<Guardian>,
+    /// What the command was stopped by when it was last looked at.
+    stop: Option<i32>,
 }
 
 impl Supervisor {
     /// Begins when all signals are blocked, in the thread that will start the command.
     pub(super) fn new(parent: Option<Pid>, signals: Signals, command_line: CommandLine) -> Self {
-        Self { parent, signals, command_line, witness: Witness::start(command_line), guardian: None }
+        Self { parent, signals, command_line, witness: Witness::start(command_line), guardian: None, stop: None }
     }
 
     /// Makes room for processes of more use. `false` when there was none already.
@@ -112,6 +114,10 @@ impl Supervisor {
     /// Takes a signal, and passes it on where that is called for.
     fn serve(&mut self, command: Pid) -> nix::Result<()> {
         let (arrived, group_had) = next(&self.signals, &mut self.witness)?;
+        if self.is_of_guardian(arrived) {
+            // One that the group was sent meanwhile is done with as well.
+            self.witness.group_had(arrived.number);
+        }
         if !arrived.is_of_child() && !self.is_of_tracker(arrived) {
             let group_had = group_had.unwrap_or_else(|| self.witness.group_had(arrived.number));
             pass_on(command, arrived, self.parent, group_had);
@@ -121,14 +127,17 @@ impl Supervisor {
 
     /// Whether a signal is no concern of the command's.
     fn is_of_tracker(&self, arrived: Arrived) -> bool {
-        let is_guardian = || self.guardian.as_ref().is_some_and(|guardian| guardian.is(arrived.sender));
-        let is_of_companion = || self.witness.is(arrived.sender) || is_guardian();
-        arrived.is_own_fault() || is_of_companion()
+        arrived.is_own_fault() || self.witness.is(arrived.sender) || self.is_of_guardian(arrived)
     }
 
-    /// Stops if the command has stopped.
+    fn is_of_guardian(&self, arrived: Arrived) -> bool {
+        self.guardian.as_ref().is_some_and(|guardian| guardian.is(arrived.sender))
+    }
+
+    /// Stops if the command is stopped: also one that was stopped again before it was heard that it goes on.
     fn stop_with(&mut self, command: Pid) {
-        if let Some(signal) = stop::of_command(command) {
+        self.stop = stop::of_command(command).or(self.stop.filter(|_| stop::is_in_force(command)));
+        if let Some(signal) = self.stop {
             self.guard(command);
             if let Some(guardian) = &mut self.guardian {
                 stop::with_command(signal, &mut self.witness, guardian);
