@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::process_count::{ProcessCount, Tasks};
 use crate::procfile::{FASTEST, ProcFile, percent, rate};
-use crate::scan::{decimal, lines, number, numbers, words};
+use crate::scan::{decimal, find_near, lines, number, numbers, words};
 
 /// CPU time, per core and in total, load, and the number of processes.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
@@ -125,9 +125,9 @@ fn fill(cpu: &mut CpuMetrics, before: &Stat, now: &Stat, hertz: f64, secs: f64) 
     cpu.utime_secs = (used.user + used.nice) as f64 / hertz;
     cpu.stime_secs = used.system as f64 / hertz;
     cpu.per_core_pct.clear();
-    cpu.per_core_pct.extend(now.cpus.iter().map(|(index, times)| {
+    cpu.per_core_pct.extend(now.cpus.iter().enumerate().map(|(place, (index, times))| {
         // A CPU that has just come online has no reading before.
-        let before = before.cpus.iter().find(|(other, _)| other == index).map_or(times, |(_, times)| times);
+        let before = find_near(&before.cpus, place, |(other, _)| other == index).map_or(times, |at| &before.cpus[at].1);
         let used = times.since(before);
         percent(used.busy() as f64, used.sum() as f64)
     }));

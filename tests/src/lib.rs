@@ -25,6 +25,14 @@ pub fn tracker() -> &'static Path {
     BINARY.get_or_init(|| build(&profile_directory(), "resource-tracker"))
 }
 
+/// The names in a folder, in order.
+pub fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort_unstable();
+    names
+}
+
 /// A copy of the real binary. Another process makes it: who is forked here meanwhile would have it open for writing, and
 /// what is open for writing cannot be executed.
 pub fn copy_tracker(to: &Path) {

@@ -8,7 +8,7 @@ use std::process::{Child, Command};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use resource_tracker_tests::{command, is_root, samples, text, track, tracker, wait_until};
+use resource_tracker_tests::{command, is_root, names, samples, text, track, tracker, wait_until};
 
 const STRANGER: u32 = 54321;
 const IMPORTANT: &str = "an important line\n";
@@ -80,13 +80,6 @@ fn length(path: &Path) -> u64 {
 fn grows(path: &Path) {
     let before = length(path);
     wait_until("more samples", || length(path) > before + 20_000);
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort_unstable();
-    names
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::path::Path;
 use std::process::{Command, Output};
 
-use resource_tracker_tests::{command, has, is_root, samples, text, tracker};
+use resource_tracker_tests::{command, has, is_root, names, samples, text, tracker};
 use rustix::fs::{CWD, Mode, mkfifoat};
 
 const STRANGER: u32 = 54321;
@@ -26,13 +26,6 @@ fn mode(path: &Path, mode: u32) {
 
 fn run(path: &Path, options: &[&str]) -> Output {
     command(tracker()).arg("-o").arg(path).args(options).args(["--", "true"]).output().unwrap()
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort_unstable();
-    names
 }
 
 #[test]

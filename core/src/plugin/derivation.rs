@@ -1,13 +1,12 @@
 //! A derivation of a plugin that runs in this process.
 
-use std::ffi::c_void;
 use std::path::Path;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 
 use super::abi::{DerivationTable, Text, TickTable};
-use super::answer::Answer;
 use super::host::HostContext;
+use super::open_state::OpenState;
 use super::types::DerivationInfo;
 use crate::owned_tick::OwnedTick;
 
@@ -22,15 +21,7 @@ pub(super) struct LocalDerivation {
     info: &'static DerivationInfo,
     table: &'static DerivationTable,
     original: *const DerivationTable,
-    open: Option<Open>,
-}
-
-struct Open {
-    state: *mut c_void,
-    close: Option<unsafe extern "C" fn(*mut c_void)>,
-    answer: Answer,
-    // The plugin may use it until it is closed.
-    _host: HostContext,
+    open: Option<OpenState>,
 }
 
 // SAFETY: the contract: a state may be used by different threads, one at a time.
@@ -45,16 +36,14 @@ impl LocalDerivation {
         Self { info, table, original, open: None }
     }
 
-    fn open(&self, run: &str) -> anyhow::Result<Open> {
+    fn open(&self, run: &str) -> anyhow::Result<OpenState> {
         let component = format!("derivation {}", self.info.name);
         let host = HostContext::new(component, Path::new("/proc"), Path::new("/sys"), false);
         let open = self.table.open.context("it has no open")?;
-        let (mut state, mut answer) = (std::ptr::null_mut(), Answer::default());
         let (original, run) = (self.original, Text::new(run));
         // SAFETY: the contract; the host outlives the state, the others the call.
-        let opened = answer.of(|reply| unsafe { open(original, host.table(), run, &mut state, reply) })?;
-        ensure!(opened.is_some() && !state.is_null(), "it opened without a state");
-        Ok(Open { state, close: self.table.close, answer, _host: host })
+        let opened = |host, state, reply| unsafe { open(original, host, run, state, reply) };
+        OpenState::open(host, self.table.close, opened)?.context("it opened without a state")
     }
 }
 
@@ -64,20 +53,11 @@ impl DerivesTexts for LocalDerivation {
             self.open = Some(self.open(run)?);
         }
         let open = self.open.as_mut().context("it is not open")?;
-        let (derive, state) = (self.table.derive.context("it has no derive")?, open.state);
+        let derive = self.table.derive.context("it has no derive")?;
         let tick = tick.lend();
         let table = TickTable::of(&tick);
         // SAFETY: the contract; the tick with its list and the sample live during the call.
-        let text = open.answer.of(|reply| unsafe { derive(state, &table, Text::new(sample), reply) })?;
+        let text = open.call(|state, reply| unsafe { derive(state, &table, Text::new(sample), reply) })?;
         Ok(std::str::from_utf8(text.unwrap_or_default())?.to_owned())
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        if let Some(close) = self.close {
-            // SAFETY: the contract: it is not used any more.
-            unsafe { close(self.state) };
-        }
     }
 }

@@ -14,6 +14,7 @@ pub mod layout;
 mod line;
 mod load;
 mod messages;
+mod open_state;
 mod prefix;
 mod run;
 mod sections;

@@ -3,11 +3,12 @@
 use std::ffi::c_void;
 use std::path::Path;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 
 use super::abi::{Reply, SinkTable, Text};
 use super::answer::Answer;
 use super::host::HostContext;
+use super::open_state::OpenState;
 use super::types::SinkType;
 
 /// Lets the plugin look at a whole configuration.
@@ -35,15 +36,7 @@ pub(super) struct LocalSink {
     original: *const SinkTable,
     config: String,
     wraps_command: bool,
-    open: Option<Open>,
-}
-
-struct Open {
-    state: *mut c_void,
-    close: Option<unsafe extern "C" fn(*mut c_void)>,
-    answer: Answer,
-    // The plugin may use it until it is closed.
-    _host: HostContext,
+    open: Option<OpenState>,
 }
 
 // SAFETY: the contract: a state may be used by different threads, one at a time.
@@ -62,17 +55,16 @@ impl LocalSink {
         Self { sink, table, original, config, wraps_command, open: None }
     }
 
-    fn open(&mut self) -> anyhow::Result<&mut Open> {
+    fn open(&mut self) -> anyhow::Result<&mut OpenState> {
         if self.open.is_none() {
             let component = format!("sink {}", self.sink.info.component.name);
             let host = HostContext::new(component, Path::new("/proc"), Path::new("/sys"), self.wraps_command);
             let open = self.table.open.context("it has no open")?;
-            let (mut state, mut answer) = (std::ptr::null_mut(), Answer::default());
             let (original, config) = (self.original, Text::new(&self.config));
             // SAFETY: the contract; the host outlives the state, the others the call.
-            let opened = answer.of(|reply| unsafe { open(original, host.table(), config, &mut state, reply) })?;
-            ensure!(opened.is_some() && !state.is_null(), "it opened without a state");
-            self.open = Some(Open { state, close: self.table.close, answer, _host: host });
+            let opened = |host, state, reply| unsafe { open(original, host, config, state, reply) };
+            let opened = OpenState::open(host, self.table.close, opened)?;
+            self.open = Some(opened.context("it opened without a state")?);
         }
         self.open.as_mut().context("it is not open")
     }
@@ -80,9 +72,8 @@ impl LocalSink {
     fn call(&mut self, call: Option<Call>, text: &str) -> anyhow::Result<()> {
         let open = self.open()?;
         let Some(call) = call else { return Ok(()) };
-        let state = open.state;
         // SAFETY: the contract; the text lives during the call.
-        open.answer.of(|reply| unsafe { call(state, Text::new(text), reply) }).map(drop)
+        open.call(|state, reply| unsafe { call(state, Text::new(text), reply) }).map(drop)
     }
 }
 
@@ -97,14 +88,5 @@ impl TakesTexts for LocalSink {
 
     fn finish(&mut self, outcome: &str) -> anyhow::Result<()> {
         self.call(self.table.finish, outcome)
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        if let Some(close) = self.close {
-            // SAFETY: the contract: it is not used any more.
-            unsafe { close(self.state) };
-        }
     }
 }

@@ -1,13 +1,13 @@
 //! A source of a plugin that runs in this process.
 
-use std::ffi::c_void;
 use std::path::Path;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 
 use super::abi::{SourceTable, Text, TickTable};
 use super::answer::Answer;
 use super::host::HostContext;
+use super::open_state::OpenState;
 use super::sections;
 use super::types::SourceType;
 use crate::sample::Sections;
@@ -28,10 +28,7 @@ pub(super) fn check(table: &SourceTable, original: *const SourceTable, config: &
 pub(super) struct LocalSource {
     source: &'static SourceType,
     table: &'static SourceTable,
-    state: *mut c_void,
-    answer: Answer,
-    // The plugin may use it until it is closed.
-    _host: HostContext,
+    open: OpenState,
 }
 
 // SAFETY: the contract: a state may be used by different threads, one at a time.
@@ -48,36 +45,22 @@ impl LocalSource {
     ) -> anyhow::Result<Option<Self>> {
         let host = HostContext::new(format!("source {}", source.info.component.name), procfs, sysfs, false);
         let open = table.open.context("it has no open")?;
-        let mut state = std::ptr::null_mut();
-        let mut answer = Answer::default();
+        let config = Text::new(config);
         // SAFETY: the contract; the host outlives the state, the others the call.
-        let opened =
-            answer.of(|reply| unsafe { open(original, host.table(), Text::new(config), &mut state, reply) })?;
-        if opened.is_none() {
-            return Ok(None);
-        }
-        ensure!(!state.is_null(), "it opened without a state");
-        Ok(Some(Self { source, table, state, answer, _host: host }))
+        let opened = |host, state, reply| unsafe { open(original, host, config, state, reply) };
+        let opened = OpenState::open(host, table.close, opened)?;
+        Ok(opened.map(|open| Self { source, table, open }))
     }
 }
 
 impl Source for LocalSource {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         let table = TickTable::of(tick);
-        let (collect, state) = (self.table.collect.context("it has no collect")?, self.state);
+        let collect = self.table.collect.context("it has no collect")?;
         // SAFETY: the contract; the tick and its list live during the call.
-        let text = self.answer.of(|reply| unsafe { collect(state, &table, reply) });
+        let text = self.open.call(|state, reply| unsafe { collect(state, &table, reply) });
         let text = text.with_context(|| self.source.file.display().to_string())?;
         sections::read(text.unwrap_or_default(), self.source.sections, out)
             .with_context(|| self.source.file.display().to_string())
-    }
-}
-
-impl Drop for LocalSource {
-    fn drop(&mut self) {
-        if let Some(close) = self.table.close {
-            // SAFETY: the contract: it is not used any more.
-            unsafe { close(self.state) };
-        }
     }
 }
