@@ -264,13 +264,18 @@ fn a_derivation_of_a_plugin_adds_to_every_sample() {
         let output = run(&plugin, &[&[isolate][..], &SLEEP].concat());
         assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""), "{isolate}");
         let all = samples(&output.stdout);
-        let (last, before) = all.split_last().unwrap();
-        for sample in before {
-            let fits = number(sample, "/memory/available_mib") / number(sample, "/cpu/process_rss_mib");
+        let mut fits = 0;
+        for sample in &all {
+            // Who is ending has no memory any more.
+            let used = sample["cpu"]["process_rss_mib"].as_f64().filter(|used| *used > 0.0);
+            let expected = used.map(|used| number(sample, "/memory/available_mib") / used);
+            let found = sample["headroom"]["jobs"].as_f64();
             // What is printed has six decimals.
-            assert!((number(sample, "/headroom/jobs") / fits - 1.0).abs() < 1e-3, "{isolate}: {sample}");
+            let is_near = found.zip(expected).is_some_and(|(found, expected)| (found / expected - 1.0).abs() < 1e-3);
+            assert!(is_near || sample["headroom"]["jobs"].is_null() && expected.is_none(), "{isolate}: {sample}");
+            fits += usize::from(is_near);
         }
-        assert!(before.len() >= 5 && last.get("headroom").is_some(), "{last}");
+        assert!(fits >= 4, "{isolate}: {} with it of {}", fits, all.len());
     }
     let tool = |subcommand: &[&str]| {
         let output = command(tracker()).arg("--plugin").arg(&plugin).args(subcommand).output().unwrap();
