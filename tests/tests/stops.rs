@@ -79,7 +79,7 @@ fn a_tracker_goes_on_though_the_companions_were_killed() {
     another_companion(&child, GUARDIAN, None);
     kill(job, Signal::SIGSTOP).unwrap();
     assert_eq!(stopped(&child), Signal::SIGSTOP);
-    kill(companion(&child, WITNESS).unwrap(), Signal::SIGKILL).unwrap();
+    kill(another_companion(&child, WITNESS, None), Signal::SIGKILL).unwrap();
     kill(job, Signal::SIGCONT).unwrap();
     wait_until("the tracker goes on", || state(child.id()) != "T");
     last_signal(pid(&child));
