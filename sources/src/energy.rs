@@ -24,7 +24,8 @@ impl SourceConfig for EnergyConfig {
         let entries = std::fs::read_dir(&root).into_iter().flatten().flatten();
         let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         names.sort_unstable();
-        let domains: Vec<Domain> = names.iter().filter_map(|name| Domain::open(&root.join(name))).collect();
+        let mut domains: Vec<Domain> = names.iter().filter_map(|name| Domain::open(&root.join(name))).collect();
+        leave_out_what_is_there_twice(&mut domains);
         if domains.is_empty() {
             log::warn!("source energy: {} has no domain that counts energy", root.display());
             return Ok(None);
@@ -89,6 +90,13 @@ impl Domain {
     }
 }
 
+/// A package can be there twice: by its registers, and by memory that its driver maps (`intel-rapl-mmio`).
+fn leave_out_what_is_there_twice(domains: &mut Vec<Domain>) {
+    let by_registers = |domain: &Domain| domain.domain.starts_with("intel-rapl:") && domain.energy.is_some();
+    let named: Vec<String> = domains.iter().filter(|it| by_registers(it)).map(|it| it.name.clone()).collect();
+    domains.retain(|domain| !domain.domain.starts_with("intel-rapl-mmio:") || !named.contains(&domain.name));
+}
+
 impl Source for Rapl {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         let list = &mut out.section::<Energy>().0;
@@ -144,6 +152,33 @@ mod tests {
         std::fs::write(package.join("energy_uj"), "25000000\n")?;
         let list = read(&mut *source, 3);
         assert_eq!((list[0].joules, list[0].watts), (Some(20.0), Some(5.0)));
+        Ok(())
+    }
+
+    #[test]
+    fn a_package_that_is_there_twice_is_listed_once() -> anyhow::Result<()> {
+        let root = tempfile::tempdir()?;
+        let domain = |name: &str, label: &str, is_readable: bool| {
+            let folder = root.path().join("class/powercap").join(name);
+            let _ = std::fs::remove_dir_all(&folder);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("name"), label).unwrap();
+            match is_readable {
+                true => std::fs::write(folder.join("energy_uj"), "1\n").unwrap(),
+                false => std::fs::create_dir(folder.join("energy_uj")).unwrap(),
+            }
+        };
+        domain("intel-rapl:0", "package-0\n", true);
+        domain("intel-rapl:0:0", "core\n", true);
+        domain("intel-rapl-mmio:0", "package-0\n", true);
+        domain("intel-rapl-mmio:1", "package-1\n", true);
+        let names = || {
+            let mut source = EnergyConfig {}.build(&Host::new("/proc", root.path())).unwrap().unwrap();
+            read(&mut *source, 0).into_iter().map(|metrics| metrics.domain).collect::<Vec<_>>()
+        };
+        assert_eq!(names(), ["intel-rapl-mmio:1", "intel-rapl:0", "intel-rapl:0:0"]);
+        domain("intel-rapl:0", "package-0\n", false);
+        assert_eq!(names().len(), 4, "one of the two can be read");
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use perf_event::events::{Cache, CacheOp, CacheResult, Event, Hardware, Software, WhichCache};
-use perf_event::{Builder, Counter};
+use perf_event::{Builder, CountAndTime, Counter};
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 use resource_tracker_metrics::PerfMetrics;
 use schemars::JsonSchema;
@@ -152,7 +152,7 @@ impl Counters {
 struct Sum {
     /// The error is that of a thread that is there and cannot be counted: the sum would be of some threads only.
     counters: io::Result<Vec<Counter>>,
-    seen: Highest,
+    before: Counted,
 }
 
 impl Sum {
@@ -162,36 +162,44 @@ impl Sum {
         let all_ended = || io::Error::from_raw_os_error(libc::ESRCH);
         let counters = opened.collect::<io::Result<Vec<_>>>();
         let counters = counters.and_then(|counters| if counters.is_empty() { Err(all_ended()) } else { Ok(counters) });
-        Self { counters, seen: Highest::default() }
+        Self { counters, before: Counted::default() }
     }
 
-    /// What was added since the last time; `None` when a part of the sum cannot be read.
+    /// What was added since the last time; `None` when a part of the sum cannot be read, or nothing of it was counted.
     fn read(&mut self) -> Option<u64> {
-        let mut counts = self.counters.as_mut().ok()?.iter_mut().map(scaled);
-        let sum = counts.try_fold(0, |sum: u64, count| Some(sum.saturating_add(count?)))?;
-        Some(self.seen.rise_to(sum))
+        let mut counts = self.counters.as_mut().ok()?.iter_mut().map(|counter| counter.read_count_and_time().ok());
+        let now = counts.try_fold(Counted::default(), |sum, read| Some(sum.and(&read?)))?;
+        std::mem::replace(&mut self.before, now).until(&now)
     }
 }
 
-/// The most that a sum ever was. A count that is scaled to the whole time is an estimate, and a later one can be lower.
-#[derive(Debug, Default)]
-struct Highest(u64);
-
-impl Highest {
-    /// How much higher it is now.
-    fn rise_to(&mut self, sum: u64) -> u64 {
-        let risen = sum.saturating_sub(self.0);
-        self.0 += risen;
-        risen
-    }
+/// What counters have counted, how long their threads ran, and how long of that they were counted: those that share a
+/// register take turns.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counted {
+    count: u64,
+    enabled: u64,
+    running: u64,
 }
 
-/// The count, as if the event had been counted the whole time.
-fn scaled(counter: &mut Counter) -> Option<u64> {
-    let read = counter.read_count_and_time().ok()?;
-    match (read.time_running, read.time_enabled) {
-        (0, _) => Some(0),
-        (running, enabled) => u64::try_from(u128::from(read.count) * u128::from(enabled) / u128::from(running)).ok(),
+impl Counted {
+    fn and(self, read: &CountAndTime) -> Self {
+        Self {
+            count: self.count.saturating_add(read.count),
+            enabled: self.enabled.saturating_add(read.time_enabled),
+            running: self.running.saturating_add(read.time_running),
+        }
+    }
+
+    /// The count from here on, as if every thread had been counted the whole time. `None` when threads ran, and none of that
+    /// was counted.
+    fn until(&self, now: &Self) -> Option<u64> {
+        let count = u128::from(now.count.saturating_sub(self.count));
+        let enabled = u128::from(now.enabled.saturating_sub(self.enabled));
+        match u128::from(now.running.saturating_sub(self.running)) {
+            0 => (enabled == 0).then_some(0),
+            running => u64::try_from(count * enabled / running).ok(),
+        }
     }
 }
 
@@ -234,7 +242,7 @@ fn collect_threads(procfs: &Path, pid: i32, threads: &mut BTreeSet<i32>) {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
 
     use resource_tracker_core::ObservedJob;
@@ -244,8 +252,9 @@ mod tests {
     #[test]
     fn a_process_that_starts_others_is_counted_with_them() {
         // It waits for a line, so that the counters are there before it begins.
-        let script = "read line; i=0; while [ $i -lt 50 ]; do /bin/true; i=$((i+1)); done; read line";
-        let mut shell = Command::new("sh").args(["-c", script]).stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let script = "read line; i=0; while [ $i -lt 50 ]; do /bin/true; i=$((i+1)); done; echo done; read line";
+        let mut shell = Command::new("sh");
+        let mut shell = shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let members = [shell.id() as i32];
         let job = ObservedJob::new(members[0], false, &members);
         let mut perf = Perf { procfs: "/proc".into(), counters: None };
@@ -258,8 +267,9 @@ mod tests {
         };
         let is_permitted = read(0).task_clock_secs.is_some();
         let input = shell.stdin.as_mut().unwrap();
-        std::io::Write::write_all(input, b"go\n").unwrap();
-        std::thread::sleep(Duration::from_millis(500));
+        io::Write::write_all(input, b"go\n").unwrap();
+        let output = shell.stdout.as_mut().unwrap();
+        io::Read::read_exact(output, &mut [0; 5]).unwrap();
         let metrics = read(1);
         shell.kill().unwrap();
         shell.wait().unwrap();
@@ -268,13 +278,19 @@ mod tests {
             return;
         }
         let (secs, faults) = (metrics.task_clock_secs.unwrap(), metrics.page_faults.unwrap());
-        assert!((0.005..2.0).contains(&secs) && faults > 50 * 20, "{metrics:?}");
+        assert!((0.005..20.0).contains(&secs) && faults > 50 * 20, "{metrics:?}");
     }
 
     #[test]
-    fn what_was_counted_is_not_counted_again_after_an_estimate_that_was_lower() {
-        let mut seen = Highest::default();
-        assert_eq!([100, 90, 100, 110].map(|sum| seen.rise_to(sum)), [100, 0, 0, 10]);
+    fn a_count_is_scaled_to_the_time_that_threads_ran_meanwhile() {
+        let counted = |count, enabled, running| Counted { count, enabled, running };
+        let before = counted(1000, 50, 10);
+        // It was counted the whole time now, which a share of all the time so far would not say.
+        assert_eq!(before.until(&counted(1600, 110, 70)), Some(600));
+        assert_eq!(before.until(&counted(1600, 110, 30)), Some(1800), "a third of it");
+        assert_eq!(before.until(&counted(1000, 110, 10)), None, "the others had their turn");
+        assert_eq!(before.until(&before), Some(0), "nobody ran");
+        assert_eq!(before.until(&counted(0, 0, 0)), Some(0), "what goes back is no count");
     }
 
     /// A thread that has ended is no part of it; one that is there and cannot be counted is.

@@ -147,9 +147,9 @@ pub fn in_time(mut was_in_time: impl FnMut() -> bool) {
     panic!("too late, three times");
 }
 
-/// Looks again and again until it is so, for twenty seconds at most.
+/// Looks again and again until it is so, for a minute at most: a machine can be busy with much else.
 pub fn wait_until(what: &str, is_so: impl FnMut() -> bool) {
-    wait_for(Duration::from_secs(20), what, is_so);
+    wait_for(Duration::from_secs(60), what, is_so);
 }
 
 /// As `wait_until`, for what takes so long at most.

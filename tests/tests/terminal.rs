@@ -88,7 +88,7 @@ impl Terminal {
 
     /// Waits for a text on the screen, and takes everything up to its end.
     fn expect(&mut self, text: &str) -> String {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             if let Some(at) = self.seen.find(text) {
                 return self.seen.drain(..at + text.len()).collect();
