@@ -43,7 +43,7 @@ pub(crate) fn share_one() {
     }
 }
 
-/// From now on the first thread answers for a command, and goes on where there is no memory.
+/// From now on the first thread may have to answer for a command, and goes on where there is no memory.
 pub(crate) fn outlive_want() {
     OUTLIVES_WANT.store(true, Ordering::Relaxed);
     // The command would not get it back as it was.
@@ -54,10 +54,15 @@ pub(crate) fn outlive_want() {
     }
 }
 
+/// There is no command: the program ends where there is no memory, as others do.
+pub(crate) fn end_in_want_as_usual() {
+    OUTLIVES_WANT.store(false, Ordering::Relaxed);
+}
+
 /// When it returns, the program ends.
 extern "C" fn at_abort(_: libc::c_int) {
     let may_wait = !is_first_thread() || ENDING.get().is_some();
-    if may_wait && has_no_room() {
+    if OUTLIVES_WANT.load(Ordering::Relaxed) && may_wait && has_no_room() {
         wait_for_ever();
     }
 }

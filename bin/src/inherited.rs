@@ -1,5 +1,5 @@
 //! What the program was started with and the command must get unchanged: arguments, descriptors, signal dispositions,
-//! the signal mask, the parent-death signal, the limit that marks children, whether it adopts orphans, and how it is scheduled.
+//! the signal mask, the parent-death signal, the limits that it changes, whether it adopts orphans, and how it is scheduled.
 
 use std::ffi::{CStr, OsString, c_char, c_int};
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{FdFlags, fcntl_getfd};
 
 use crate::fork_mark::ForkMark;
+use crate::stack_limit::StackLimit;
 
 /// Signal handling as it was found. The tracker itself needs SIGCHLD not to be ignored, and SIGPIPE to be.
 pub(crate) struct Inherited {
@@ -25,6 +26,7 @@ pub(crate) struct Inherited {
     /// How it is scheduled, where that is not handed on by `fork`.
     scheduling: Option<libc::sched_attr>,
     mark: Option<ForkMark>,
+    stack: Option<StackLimit>,
     child: Option<SigAction>,
     pipe: Option<SigAction>,
 }
@@ -85,6 +87,7 @@ pub(crate) unsafe fn arguments(count: c_int, arguments: *const *const c_char) ->
 
 impl Inherited {
     pub(crate) fn take(command_line: CommandLine) -> Self {
+        let stack = StackLimit::raise();
         let descriptors = further_descriptors();
         keep_standard_descriptors();
         let (mut death_signal, mut adopts) = (0, 0);
@@ -102,6 +105,7 @@ impl Inherited {
             adopts,
             scheduling: scheduling_that_a_fork_resets(),
             mark: ForkMark::set(),
+            stack,
             child: replace(Signal::SIGCHLD, SigHandler::SigDfl),
             pipe: replace(Signal::SIGPIPE, SigHandler::SigIgn),
         }
@@ -168,6 +172,9 @@ impl Inherited {
         restore(Signal::SIGPIPE, self.pipe);
         if let Some(mark) = &self.mark {
             mark.take_off();
+        }
+        if let Some(stack) = &self.stack {
+            stack.put_back();
         }
         // SAFETY: system calls on numbers, each as wide as the kernel reads it, and on a value that outlives the call.
         unsafe {

@@ -23,6 +23,7 @@ mod plugins;
 mod run;
 mod settings;
 mod signals;
+mod stack_limit;
 mod standalone;
 mod surroundings;
 mod tables;
@@ -75,6 +76,8 @@ macro_rules! main {
 /// # Safety
 /// `arguments` must point to `count` strings that end with a null byte.
 pub unsafe fn start(count: c_int, arguments: *const *const c_char) -> c_int {
+    // Already reading the arguments takes memory.
+    heap::outlive_want();
     // SAFETY: the caller's promise.
     let (line, arguments) =
         unsafe { (CommandLine::of(count, arguments.cast()), inherited::arguments(count, arguments)) };
@@ -89,6 +92,9 @@ fn run(arguments: Vec<OsString>, inherited: &Inherited) -> Ending {
         Ok(cli) => cli,
         Err(error) => return Ending::Exited(cli::report(&error)),
     };
+    if cli.command.is_empty() {
+        heap::end_in_want_as_usual();
+    }
     let result = match &cli.action {
         None => return run::run(&cli, inherited).unwrap_or_else(|error| refuse(&error)),
         Some(Action::Components) => commands::components(&cli),

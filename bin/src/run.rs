@@ -12,7 +12,7 @@ use crate::ending::Ending;
 use crate::inherited::Inherited;
 use crate::plan::Plan;
 use crate::settings::{config_file, settings};
-use crate::{heap, standalone, surroundings, wrapper};
+use crate::{standalone, surroundings, wrapper};
 
 /// Runs to the end, and says how the program is to end.
 ///
@@ -56,6 +56,5 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
     if !wraps {
         return standalone::run(tracker, host, inherited);
     }
-    heap::outlive_want();
     Ok(wrapper::run(tracker, &cli.command, inherited, &options))
 }

@@ -30,6 +30,14 @@ fn the_limit_of_resident_memory_is_the_command_s() {
     }
 }
 
+/// Little room for a stack is room enough for a command, and not for the tracker.
+#[test]
+fn a_small_limit_of_the_stack_is_the_command_s() {
+    let script = format!("ulimit -Ss 32; exec {} -q -- sh -c 'ulimit -s; exit 3'", tracker().display());
+    let output = command("sh").args(["-c", &script]).output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout).trim()), (Some(3), "32"), "{}", text(&output.stderr));
+}
+
 #[test]
 fn a_command_adopts_orphans_when_who_started_the_tracker_has_said_so() {
     for adopts in [false, true] {

@@ -2,7 +2,8 @@
 
 use std::io::{BufReader, Lines};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, ChildStdout};
+use std::process::{Child, ChildStdout, Stdio};
+use std::time::Duration;
 
 use nix::libc;
 use nix::sys::signal::{Signal, kill, killpg};
@@ -191,4 +192,74 @@ fn a_command_that_asks_to_be_traced_gets_its_signals() {
         assert_eq!([code(&traced(signal)), wrapped(signal)], [128 + signal; 2]);
     }
     assert_eq!(wrapped(libc::SIGWINCH), 4, "one that does nothing");
+}
+
+/// Nothing of it is told by the state of its first thread.
+#[test]
+fn a_command_whose_first_thread_has_ended_stops_the_tracker() {
+    let [_, mut wrapped] = bare_and_wrapped(&[JOB, "without-leader", "1", "100000"]);
+    let mut child = wrapped.process_group(0).stdout(Stdio::null()).spawn().unwrap();
+    another_companion(&child, GUARDIAN, None);
+    let mut job = None;
+    wait_until("the end of the first thread", || {
+        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap();
+        let pids = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+        job = pids.map(Pid::from_raw).find(|pid| state(pid) == "Z");
+        job.is_some()
+    });
+    killpg(pid(&child), Signal::SIGTSTP).unwrap();
+    assert_eq!(stopped(&child), Signal::SIGTSTP);
+    // The guardian looks every 50 ms.
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(state(child.id()), "T");
+    killpg(pid(&child), Signal::SIGCONT).unwrap();
+    wait_until("that it goes on", || state(child.id()) != "T");
+    kill(job.unwrap(), Signal::SIGKILL).unwrap();
+    wait_until("its end", || child.try_wait().unwrap().is_some());
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+}
+
+#[test]
+fn a_stop_of_the_group_that_is_caught_is_heard_once_after_another_one() {
+    let [_, mut wrapped] = bare_and_wrapped(&[JOB, "hear"]);
+    let (mut child, job, mut lines) = hearing(&mut wrapped);
+    another_companion(&child, GUARDIAN, None);
+    for _ in 0..10 {
+        kill(job, Signal::SIGSTOP).unwrap();
+        assert_eq!(stopped(&child), Signal::SIGSTOP);
+        killpg(pid(&child), Signal::SIGCONT).unwrap();
+        killpg(pid(&child), Signal::SIGTSTP).unwrap();
+        // A stop that comes before CONT was taken makes that forgotten.
+        assert!(lines.by_ref().any(|line| line.unwrap() == "20"));
+        wait_until("that the tracker has taken all", || !has_pending(pid(&child)));
+    }
+    last_signal(pid(&child));
+    assert!(child.wait().unwrap().success());
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(!rest.contains(&"20".to_owned()), "each of them once: {rest:?}");
+}
+
+#[test]
+fn a_traced_command_goes_on_after_a_stop() {
+    if !has("strace", "a traced command") {
+        return;
+    }
+    let [_, mut wrapped] = bare_and_wrapped(&["sh", "-c", "echo $$; while :; do :; done"]);
+    let (mut child, first, _lines) = start(wrapped.process_group(0));
+    let job = Pid::from_raw(first.parse().unwrap());
+    another_companion(&child, GUARDIAN, None);
+    let mut strace = command("strace").args(["-qq", "-o", "/dev/null", "-p", &first]).spawn().unwrap();
+    let status = || std::fs::read_to_string(format!("/proc/{job}/status")).unwrap();
+    wait_until("strace", || !status().contains("TracerPid:\t0"));
+    for _ in 0..10 {
+        killpg(pid(&child), Signal::SIGTSTP).unwrap();
+        assert_eq!(stopped(&child), Signal::SIGTSTP);
+        killpg(pid(&child), Signal::SIGCONT).unwrap();
+        wait_until("that it goes on", || !has_pending(pid(&child)) && state(job) == "R");
+        assert_ne!(state(child.id()), "T");
+    }
+    strace.kill().unwrap();
+    strace.wait().unwrap();
+    kill(job, Signal::SIGKILL).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
 }

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::companion::{Companion, Life, Line};
-use super::witness::is_stopped;
+use super::state::is_stopped;
 use crate::inherited::CommandLine;
 
 /// How often it looks whether a command that is stopped goes on.

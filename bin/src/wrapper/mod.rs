@@ -7,6 +7,7 @@ mod environment;
 mod fork;
 mod guardian;
 mod spawn;
+mod state;
 mod stop;
 mod supervise;
 mod wait;

@@ -6,8 +6,8 @@ use nix::libc;
 use rustix::process::Pid;
 
 use super::guardian::Guardian;
+use super::state::is_stopped_by_signal;
 use super::wait;
-use super::witness::{Witness, is_stopped};
 
 /// The signal that the command was stopped by, if it is stopped. Each stop is told of once.
 pub(super) fn of_command(command: Pid) -> Option<c_int> {
@@ -16,12 +16,12 @@ pub(super) fn of_command(command: Pid) -> Option<c_int> {
 
 /// Whether the command, which was stopped, is that still.
 pub(super) fn is_in_force(command: Pid) -> bool {
-    is_stopped(command.as_raw_nonzero().get()) == Some(true)
+    is_stopped_by_signal(command.as_raw_nonzero().get())
 }
 
 /// Stops this process as the command was stopped, until it is continued. Where that has been asked for already, which is to
 /// be heard first, it does not.
-pub(super) fn with_command(signal: c_int, witness: &mut Witness, guardian: &mut Guardian) {
+pub(super) fn with_command(signal: c_int, guardian: &mut Guardian) {
     // Without anybody who wakes it, only a shell that stopped the command is sure to continue both.
     if !guardian.watch() && signal == libc::SIGSTOP {
         return;
@@ -30,7 +30,6 @@ pub(super) fn with_command(signal: c_int, witness: &mut Witness, guardian: &mut 
         by(signal);
     }
     guardian.end_watch();
-    witness.forget_stops();
 }
 
 /// Whether somebody wants this process to go on. A stop would make that forgotten.

@@ -11,7 +11,7 @@ use rustix::process::{Pid, getpgid, getpid, getppid};
 use super::children::Children;
 use super::fork::Launch;
 use super::guardian::Guardian;
-use super::witness::{Witness, let_group_signals_arrive};
+use super::witness::{Witness, is_stop_pending, let_group_signals_arrive};
 use super::{stop, wait};
 use crate::ending::Ending;
 use crate::inherited::CommandLine;
@@ -114,24 +114,22 @@ impl Supervisor {
     /// Takes a signal, and passes it on where that is called for.
     fn serve(&mut self, command: Pid) -> nix::Result<()> {
         let (arrived, group_had) = next(&self.signals, &mut self.witness)?;
-        if self.is_of_guardian(arrived) {
-            // One that the group was sent meanwhile is done with as well.
-            self.witness.group_had(arrived.number);
+        let is_of_guardian = self.guardian.as_ref().is_some_and(|guardian| guardian.is(arrived.sender));
+        if arrived.is_of_child() || arrived.is_own_fault() || self.witness.is(arrived.sender) {
+            return Ok(());
         }
-        if !arrived.is_of_child() && !self.is_of_tracker(arrived) {
-            let group_had = group_had.unwrap_or_else(|| self.witness.group_had(arrived.number));
+        let group_had = group_had.unwrap_or_else(|| self.witness.group_had(arrived.number));
+        if arrived.number == libc::SIGCONT && group_had != Some(true) {
+            // A stop that came later has made the group's forgotten, and is what counts.
+            if is_stop_pending() {
+                return Ok(());
+            }
+            self.witness.forget_stops();
+        }
+        if !is_of_guardian {
             pass_on(command, arrived, self.parent, group_had);
         }
         Ok(())
-    }
-
-    /// Whether a signal is no concern of the command's.
-    fn is_of_tracker(&self, arrived: Arrived) -> bool {
-        arrived.is_own_fault() || self.witness.is(arrived.sender) || self.is_of_guardian(arrived)
-    }
-
-    fn is_of_guardian(&self, arrived: Arrived) -> bool {
-        self.guardian.as_ref().is_some_and(|guardian| guardian.is(arrived.sender))
     }
 
     /// Stops if the command is stopped: also one that was stopped again before it was heard that it goes on.
@@ -140,7 +138,7 @@ impl Supervisor {
         if let Some(signal) = self.stop {
             self.guard(command);
             if let Some(guardian) = &mut self.guardian {
-                stop::with_command(signal, &mut self.witness, guardian);
+                stop::with_command(signal, guardian);
             }
         }
     }

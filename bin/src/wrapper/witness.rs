@@ -6,16 +6,17 @@
 //! got before the command was born, the command makes up for.
 
 use std::ffi::CStr;
-use std::io::Write;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 use nix::libc;
-use resource_tracker_sources::job::Stat;
-use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
 
 use super::companion::{Companion, Life, Line};
+use super::state::{is_stopped, pending_of};
 use crate::inherited::CommandLine;
+
+/// Those that can be caught.
+const STOPS: [i32; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 
 pub(super) struct Witness {
     companion: Companion,
@@ -70,11 +71,9 @@ impl Witness {
         self.companion.ask(u8::try_from(signal).ok()?, Testify)
     }
 
-    /// What the group was stopped by is done with.
+    /// What the group was stopped by is done with: this process was continued alone. A `CONT` to the group makes it forgotten.
     pub(super) fn forget_stops(&mut self) {
-        for stop in [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU] {
-            self.group_had(stop);
-        }
+        STOPS.into_iter().for_each(|stop| _ = self.group_had(stop));
     }
 
     /// Whether there is one.
@@ -155,10 +154,11 @@ fn take_pending(signal: i32) -> bool {
     }
 }
 
-/// Whether a process is stopped; `None` when it is gone, or there is no telling.
-pub(super) fn is_stopped(pid: i32) -> Option<bool> {
-    let mut text = [0; 1024];
-    Some(Stat::parse(read(pid, "stat", &mut text)?)?.is_stopped())
+/// Whether a stop of this process, or of the group, waits to be taken.
+pub(super) fn is_stop_pending() -> bool {
+    let_group_signals_arrive();
+    let own = own_pending().unwrap_or_default();
+    STOPS.iter().any(|stop| own & (1 << (stop - 1)) != 0)
 }
 
 /// The signals that are pending for this process, where all are blocked.
@@ -169,47 +169,5 @@ fn own_pending() -> Option<u64> {
         let found = libc::sigpending(&mut set) == 0;
         let bits = (1..=64).filter(|signal| libc::sigismember(&set, *signal) == 1).map(|signal| 1 << (signal - 1));
         found.then(|| bits.sum())
-    }
-}
-
-/// The signals that are pending for a process, the lowest bit for the first.
-fn pending_of(pid: i32) -> Option<u64> {
-    let mut text = [0; 4096];
-    let status = read(pid, "status", &mut text)?;
-    let set = |name: &[u8]| {
-        let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name))?;
-        u64::from_str_radix(std::str::from_utf8(line).ok()?.trim(), 16).ok()
-    };
-    Some(set(b"SigPnd:")? | set(b"ShdPnd:")?)
-}
-
-/// The beginning of a file of `/proc`, read without asking for memory.
-fn read<'a>(pid: i32, name: &str, text: &'a mut [u8]) -> Option<&'a [u8]> {
-    let mut path = [0; 32];
-    write!(&mut path[..], "/proc/{pid}/{name}").ok()?;
-    let path = CStr::from_bytes_until_nul(&path).ok()?;
-    let file: OwnedFd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let length = rustix::io::read(&file, &mut *text).ok()?;
-    Some(&text[..length])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_procfs_says_of_a_process() {
-        assert_eq!(is_stopped(std::process::id() as i32), Some(false));
-        assert_eq!((is_stopped(i32::MAX), pending_of(i32::MAX)), (None, None));
-        let mut child = std::process::Command::new("sh").args(["-c", "kill -STOP $$"]).spawn().unwrap();
-        let pid = child.id() as i32;
-        while is_stopped(pid) != Some(true) {
-            std::thread::yield_now();
-        }
-        // SAFETY: a system call on numbers; the child was not waited for.
-        unsafe { libc::kill(pid, libc::SIGTERM) };
-        assert_eq!(pending_of(pid), Some(1 << (libc::SIGTERM - 1)));
-        child.kill().unwrap();
-        child.wait().unwrap();
     }
 }

@@ -76,13 +76,23 @@ impl Stat {
 
     /// Whether its first thread has ended and others have not: they are counted with it. Its memory and its files are told
     /// of by theirs.
-    pub(crate) fn has_lost_leader(&self) -> bool {
+    pub fn has_lost_leader(&self) -> bool {
         self.state == b'Z' && self.threads > 1
     }
 
     /// Whether a signal or a tracer has stopped it.
     pub fn is_stopped(&self) -> bool {
         matches!(self.state, b'T' | b't')
+    }
+
+    /// Whether a signal has stopped it, and no tracer.
+    pub fn is_stopped_by_signal(&self) -> bool {
+        self.state == b'T'
+    }
+
+    /// Whether it has ended. A process has when its last thread has.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state, b'Z' | b'X' | b'x')
     }
 
     /// Whether it is a thread, and not the first one of a process: they have no exit signal.
