@@ -157,28 +157,28 @@ mod tests {
 
     #[test]
     fn a_package_that_is_there_twice_is_listed_once() -> anyhow::Result<()> {
-        let root = tempfile::tempdir()?;
-        let domain = |name: &str, label: &str, is_readable: bool| {
-            let folder = root.path().join("class/powercap").join(name);
-            let _ = std::fs::remove_dir_all(&folder);
-            std::fs::create_dir_all(&folder).unwrap();
-            std::fs::write(folder.join("name"), label).unwrap();
-            match is_readable {
-                true => std::fs::write(folder.join("energy_uj"), "1\n").unwrap(),
-                false => std::fs::create_dir(folder.join("energy_uj")).unwrap(),
+        let domains = |registers_can_be_read: bool| -> anyhow::Result<Vec<String>> {
+            let root = tempfile::tempdir()?;
+            let labels = [
+                ("intel-rapl:0", "package-0\n", registers_can_be_read),
+                ("intel-rapl:0:0", "core\n", true),
+                ("intel-rapl-mmio:0", "package-0\n", true),
+                ("intel-rapl-mmio:1", "package-1\n", true),
+            ];
+            for (name, label, can_be_read) in labels {
+                let folder = root.path().join("class/powercap").join(name);
+                std::fs::create_dir_all(&folder)?;
+                std::fs::write(folder.join("name"), label)?;
+                match can_be_read {
+                    true => std::fs::write(folder.join("energy_uj"), "1\n")?,
+                    false => std::fs::create_dir(folder.join("energy_uj"))?,
+                }
             }
+            let mut source = EnergyConfig {}.build(&Host::new("/proc", root.path()))?.unwrap();
+            Ok(read(&mut *source, 0).into_iter().map(|metrics| metrics.domain).collect())
         };
-        domain("intel-rapl:0", "package-0\n", true);
-        domain("intel-rapl:0:0", "core\n", true);
-        domain("intel-rapl-mmio:0", "package-0\n", true);
-        domain("intel-rapl-mmio:1", "package-1\n", true);
-        let names = || {
-            let mut source = EnergyConfig {}.build(&Host::new("/proc", root.path())).unwrap().unwrap();
-            read(&mut *source, 0).into_iter().map(|metrics| metrics.domain).collect::<Vec<_>>()
-        };
-        assert_eq!(names(), ["intel-rapl-mmio:1", "intel-rapl:0", "intel-rapl:0:0"]);
-        domain("intel-rapl:0", "package-0\n", false);
-        assert_eq!(names().len(), 4, "one of the two can be read");
+        assert_eq!(domains(true)?, ["intel-rapl-mmio:1", "intel-rapl:0", "intel-rapl:0:0"]);
+        assert_eq!(domains(false)?.len(), 4, "one of the two can be read");
         Ok(())
     }
 
