@@ -15,6 +15,10 @@ pub(super) struct Counters {
     pub(super) writes: Transfers,
     pub(super) busy_millis: u64,
     pub(super) weighted_millis: u64,
+    /// Since Linux 4.18.
+    pub(super) discards: Option<Transfers>,
+    /// Since Linux 5.5. They have no sectors.
+    pub(super) flushes: Option<Transfers>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -22,6 +26,35 @@ pub(super) struct Transfers {
     pub(super) completed: u64,
     pub(super) sectors: u64,
     pub(super) millis: u64,
+}
+
+impl Counters {
+    /// Whether nothing was read or written since the device came up.
+    fn is_unused(&self) -> bool {
+        self.reads == Transfers::default() && self.writes == Transfers::default()
+    }
+
+    fn plus(self, other: Self) -> Self {
+        let both = |one: Option<Transfers>, other: Option<Transfers>| Some(one?.plus(other?));
+        Self {
+            reads: self.reads.plus(other.reads),
+            writes: self.writes.plus(other.writes),
+            busy_millis: self.busy_millis.saturating_add(other.busy_millis),
+            weighted_millis: self.weighted_millis.saturating_add(other.weighted_millis),
+            discards: both(self.discards, other.discards),
+            flushes: both(self.flushes, other.flushes),
+        }
+    }
+}
+
+impl Transfers {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            completed: self.completed.saturating_add(other.completed),
+            sectors: self.sectors.saturating_add(other.sectors),
+            millis: self.millis.saturating_add(other.millis),
+        }
+    }
 }
 
 /// All block devices. The list has partitions and unused loop devices as well, often many, and takes the kernel long to
@@ -36,8 +69,8 @@ pub(super) struct Devices {
 
 pub(super) struct Device {
     name: String,
-    pub(super) before: Counters,
-    pub(super) now: Counters,
+    before: Counters,
+    now: Counters,
     /// The round in which it was last read.
     round: u64,
     /// Its own file. `next` is what was read there, until all files of this round could be read.
@@ -67,6 +100,18 @@ impl Devices {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Device> {
         self.known.iter()
+    }
+
+    /// The counters of a device before and now. Older kernels count on the hidden paths to a device only, so that its own
+    /// never move; then they are those of its paths together.
+    pub(super) fn counters(&self, device: &Device, paths: &[String]) -> (Counters, Counters) {
+        let own = (device.before, device.now);
+        if paths.is_empty() || !device.now.is_unused() {
+            return own;
+        }
+        let paths = self.known.iter().filter(|other| paths.contains(&other.name));
+        let pairs = paths.map(|path| (path.before, path.now));
+        pairs.reduce(|sum, path| (sum.0.plus(path.0), sum.1.plus(path.1))).unwrap_or(own)
     }
 
     /// Reads the counters, of those that are no disk at times only. Says whether a device came up or began to work that
@@ -112,7 +157,7 @@ impl Devices {
                 Some(index) => {
                     let device = &mut self.known[index];
                     // An unused loop device that gets a file was no disk before.
-                    has_news |= device.now == Counters::default() && now != device.now;
+                    has_news |= device.now.is_unused() && !now.is_unused();
                     device.update(now, round);
                 }
                 None => {
@@ -144,16 +189,28 @@ fn parse_line(line: &[u8]) -> Option<(&str, Counters)> {
     Some((name, parse_counters(rest)?))
 }
 
-/// `5094 2846 847394 7693 394 5113 83464 369 0 4200 8212 …`
-fn parse_counters(text: &[u8]) -> Option<Counters> {
+/// `5094 2846 847394 7693 394 5113 83464 369 0 4200 8212 97 0 7128 12 63 26`, the last six in newer kernels only.
+pub(super) fn parse_counters(text: &[u8]) -> Option<Counters> {
     let mut values = numbers(text);
-    let mut transfers = || {
-        let [completed, _merged, sectors, millis] = std::array::from_fn(|_| values.next());
-        Some(Transfers { completed: completed?, sectors: sectors?, millis: millis? })
-    };
-    let (reads, writes) = (transfers()?, transfers()?);
+    let (reads, writes) = (transfers(&mut values)?, transfers(&mut values)?);
     let [_in_flight, busy_millis, weighted_millis] = std::array::from_fn(|_| values.next());
-    Some(Counters { reads, writes, busy_millis: busy_millis?, weighted_millis: weighted_millis? })
+    Some(Counters {
+        reads,
+        writes,
+        busy_millis: busy_millis?,
+        weighted_millis: weighted_millis?,
+        discards: transfers(&mut values),
+        flushes: values.next().zip(values.next()).map(|(completed, millis)| Transfers {
+            completed,
+            sectors: 0,
+            millis,
+        }),
+    })
+}
+
+fn transfers(values: &mut impl Iterator<Item = u64>) -> Option<Transfers> {
+    let [completed, _merged, sectors, millis] = std::array::from_fn(|_| values.next());
+    Some(Transfers { completed: completed?, sectors: sectors?, millis: millis? })
 }
 
 #[cfg(test)]
