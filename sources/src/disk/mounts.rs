@@ -116,7 +116,8 @@ impl Surveyor {
         self.devices.iter().filter(|(_, identity)| identity.kind == kind).map(|(name, _)| name.clone()).collect()
     }
 
-    /// The whole disk that a file is on, or that it is. A file of a dead server would not answer: its mount is looked at instead.
+    /// The whole disk that a file is on, or that it is. A file of a dead server would not answer, so its mount is looked
+    /// at instead.
     fn disk_of_file(&self, file: &str, mounts: &[MountInfo]) -> Option<String> {
         let above = mounts.iter().filter(|mount| Path::new(file).starts_with(&mount.point));
         self.disk_of_node(file).or_else(|| self.disk_of(above.max_by_key(|mount| mount.point.as_os_str().len())?))
