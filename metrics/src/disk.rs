@@ -76,16 +76,6 @@ pub struct DiskMetrics {
     /// I/O
     #[schemars(transform = Gauge("percent"))]
     pub utilization_pct: Option<f64>,
-    /// Bytes that were given back to the device (TRIM), which are not among those written; null before Linux 4.18.
-    /// `/proc/diskstats`, sectors of 512 bytes
-    #[schemars(transform = Gauge("bytes/second"))]
-    pub discard_bytes_per_sec: Option<f64>,
-    /// Flushes of the device's cache that were completed; null before Linux 5.5. `/proc/diskstats`
-    #[schemars(transform = Gauge("flushes/second"))]
-    pub flushes_per_sec: Option<f64>,
-    /// Time that a flush took; null when none ended. `/proc/diskstats`
-    #[schemars(transform = Gauge("milliseconds"))]
-    pub flush_latency_ms: Option<f64>,
 }
 
 /// Kind of drive.

@@ -15,10 +15,6 @@ pub(super) struct Counters {
     pub(super) writes: Transfers,
     pub(super) busy_millis: u64,
     pub(super) weighted_millis: u64,
-    /// Since Linux 4.18.
-    pub(super) discards: Option<Transfers>,
-    /// Since Linux 5.5. They have no sectors.
-    pub(super) flushes: Option<Transfers>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -35,14 +31,11 @@ impl Counters {
     }
 
     fn plus(self, other: Self) -> Self {
-        let both = |one: Option<Transfers>, other: Option<Transfers>| Some(one?.plus(other?));
         Self {
             reads: self.reads.plus(other.reads),
             writes: self.writes.plus(other.writes),
             busy_millis: self.busy_millis.saturating_add(other.busy_millis),
             weighted_millis: self.weighted_millis.saturating_add(other.weighted_millis),
-            discards: both(self.discards, other.discards),
-            flushes: both(self.flushes, other.flushes),
         }
     }
 }
@@ -189,28 +182,16 @@ fn parse_line(line: &[u8]) -> Option<(&str, Counters)> {
     Some((name, parse_counters(rest)?))
 }
 
-/// `5094 2846 847394 7693 394 5113 83464 369 0 4200 8212 97 0 7128 12 63 26`, the last six in newer kernels only.
-pub(super) fn parse_counters(text: &[u8]) -> Option<Counters> {
+/// `5094 2846 847394 7693 394 5113 83464 369 0 4200 8212 …`
+fn parse_counters(text: &[u8]) -> Option<Counters> {
     let mut values = numbers(text);
-    let (reads, writes) = (transfers(&mut values)?, transfers(&mut values)?);
+    let mut transfers = || {
+        let [completed, _merged, sectors, millis] = std::array::from_fn(|_| values.next());
+        Some(Transfers { completed: completed?, sectors: sectors?, millis: millis? })
+    };
+    let (reads, writes) = (transfers()?, transfers()?);
     let [_in_flight, busy_millis, weighted_millis] = std::array::from_fn(|_| values.next());
-    Some(Counters {
-        reads,
-        writes,
-        busy_millis: busy_millis?,
-        weighted_millis: weighted_millis?,
-        discards: transfers(&mut values),
-        flushes: values.next().zip(values.next()).map(|(completed, millis)| Transfers {
-            completed,
-            sectors: 0,
-            millis,
-        }),
-    })
-}
-
-fn transfers(values: &mut impl Iterator<Item = u64>) -> Option<Transfers> {
-    let [completed, _merged, sectors, millis] = std::array::from_fn(|_| values.next());
-    Some(Transfers { completed: completed?, sectors: sectors?, millis: millis? })
+    Some(Counters { reads, writes, busy_millis: busy_millis?, weighted_millis: weighted_millis? })
 }
 
 #[cfg(test)]

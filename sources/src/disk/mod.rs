@@ -150,8 +150,4 @@ fn set_counters(disk: &mut DiskMetrics, before: &Counters, now: &Counters, milli
     // The kernel keeps these two in 32 bits of milliseconds on some versions; a wrap is a reset.
     disk.queue_length = Some(rate(now.weighted_millis, before.weighted_millis, millis));
     disk.utilization_pct = Some(percent(now.busy_millis.saturating_sub(before.busy_millis) as f64, millis).min(100.0));
-    let (discards, flushes) = (now.discards.zip(before.discards), now.flushes.zip(before.flushes));
-    disk.discard_bytes_per_sec = discards.map(|(now, before)| rate(bytes(&now, &before), 0, secs));
-    disk.flushes_per_sec = flushes.map(|(now, before)| rate(now.completed, before.completed, secs));
-    disk.flush_latency_ms = flushes.and_then(|(now, before)| latency(&now, &before));
 }

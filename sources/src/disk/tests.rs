@@ -209,20 +209,3 @@ fn what_stands_on_others_or_in_memory_is_not_counted() -> anyhow::Result<()> {
     assert_eq!(storage_sectors(&machine), Some(1600), "sda, drbd1 and nbd0");
     Ok(())
 }
-
-#[test]
-fn discards_and_flushes_are_told_where_the_kernel_counts_them() -> anyhow::Result<()> {
-    for (more, expected) in [
-        ("", (None, None, None)),
-        (" 20 0 700 30", (Some(700.0 * 256.0), None, None)),
-        (" 20 0 700 30 8 16", (Some(700.0 * 256.0), Some(4.0), Some(2.0))),
-    ] {
-        let counters = |more: &str| counters::parse_counters(format!("0 0 0 0 0 0 0 0 0 0 0{more}").as_bytes());
-        let zeros = more.replace(|c: char| c.is_ascii_digit(), "0");
-        let (before, now) = counters(&zeros).zip(counters(more)).context("they can be read")?;
-        let mut disk = DiskMetrics::default();
-        set_counters(&mut disk, &before, &now, 2000.0);
-        assert_eq!((disk.discard_bytes_per_sec, disk.flushes_per_sec, disk.flush_latency_ms), expected);
-    }
-    Ok(())
-}
