@@ -25,11 +25,16 @@ pub struct DiskMetrics {
     pub serial: Option<String>,
     /// Kind of drive. The kernel's name of it, and `/sys/block/DEV/queue/rotational`
     pub device_type: Option<DiskType>,
+    /// What it is to the devices above and below it. The kernel's name of it, `/sys/block/DEV/hidden` and `slaves`
+    pub kind: Option<DiskKind>,
     /// Size of the device. `/sys/block/DEV/size` × 512
     #[schemars(transform = Gauge("bytes"))]
     pub capacity_bytes: Option<u64>,
-    /// Devices that this one is made of (LVM, RAID, multipath). Its I/O is counted there too. `/sys/block/DEV/slaves`
+    /// Devices that this one stands on: those that it is made of (LVM, RAID, multipath), and the disk with the file of a
+    /// loop device. Its I/O is counted there too. `/sys/block/DEV/slaves`, `/sys/block/DEV/loop/backing_file`
     pub slaves: Vec<String>,
+    /// Whether its bytes are in the sums over all disks, which have each byte once: those of kind `disk` are.
+    pub is_counted: bool,
     /// What is mounted from it, each file system once: bind mounts and btrfs subvolumes are not listed again.
     pub mounts: Vec<DiskMountMetrics>,
     /// Bytes read. `/proc/diskstats`, sectors of 512 bytes
@@ -66,7 +71,9 @@ pub struct DiskMetrics {
     /// Requests that were queued or in flight, on average. `/proc/diskstats`, weighted time
     #[schemars(transform = Gauge("requests"))]
     pub queue_length: Option<f64>,
-    /// Share of time in which the device had something to do. `/proc/diskstats`, time of I/O
+    /// Share of time in which the device had something to do. At 100 % it need not be full: an SSD, RAID or a network
+    /// device does many things at once, and whether it is can be seen by latency and queue. `/proc/diskstats`, time of
+    /// I/O
     #[schemars(transform = Gauge("percent"))]
     pub utilization_pct: Option<f64>,
 }
@@ -82,6 +89,24 @@ pub enum DiskType {
     Ssd,
     /// With moving parts.
     Hdd,
+}
+
+/// What a block device is to others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum DiskKind {
+    /// It stands on no other: a drive, what a virtual machine has for one, or storage over a network.
+    #[default]
+    Disk,
+    /// It stands on others: LVM, RAID, bcache, device-mapper multipath, DRBD, a ZFS volume.
+    Volume,
+    /// A file, or another device, as a device.
+    Loop,
+    /// Memory: zram or a RAM disk.
+    Memory,
+    /// One of the ways to an NVMe namespace with several, hidden behind it.
+    Path,
 }
 
 /// One mounted file system. Its numbers are null while it does not answer (a dead NFS server, a hung FUSE daemon).

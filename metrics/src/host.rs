@@ -49,8 +49,8 @@ pub struct HostMetrics {
     #[schemars(transform = Gauge("MiB"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_gpu_vram_mib: Option<u64>,
-    /// Capacity of all block devices together, in GB (10⁹ bytes); partitions and devices on top of others are not
-    /// counted. `/sys/block/*/size`
+    /// Capacity of all drives together, in GB (10⁹ bytes): block devices that stand on no other, a drive with several paths
+    /// once. So both disks of a mirror are in it. `/sys/block/*/size`
     #[schemars(transform = Gauge("GB"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_storage_gb: Option<f64>,

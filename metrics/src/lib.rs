@@ -27,7 +27,7 @@ mod run;
 pub use cgroup::CgroupMetrics;
 pub use cloud::CloudMetrics;
 pub use cpu::CpuMetrics;
-pub use disk::{DiskMetrics, DiskMountMetrics, DiskType, Disks};
+pub use disk::{DiskKind, DiskMetrics, DiskMountMetrics, DiskType, Disks};
 pub use energy::{Energy, EnergyMetrics};
 pub use gpu::{GpuMetrics, GpuProcess, Gpus, NvLinkMetrics};
 pub use host::{HostAllocation, HostMetrics};

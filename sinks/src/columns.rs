@@ -159,10 +159,9 @@ fn memory(sample: &Sample, columns: Columns, row: &mut Row<'_>) {
 
 fn disk(sample: &Sample, row: &mut Row<'_>) {
     let disks = sample.get::<Disks>().map(|list| &list.0);
-    // What passes through LVM, RAID or multipath is counted on the devices below.
-    let physical = || disks.into_iter().flatten().filter(|disk| disk.slaves.is_empty());
-    row.integer(disks.map(|_| physical().map(|disk| disk.read_bytes).sum()));
-    row.integer(disks.map(|_| physical().map(|disk| disk.write_bytes).sum()));
+    let counted = || disks.into_iter().flatten().filter(|disk| disk.is_counted);
+    row.integer(disks.map(|_| counted().map(|disk| disk.read_bytes).sum()));
+    row.integer(disks.map(|_| counted().map(|disk| disk.write_bytes).sum()));
 
     let mounts = || disks.into_iter().flatten().flat_map(|disk| &disk.mounts);
     // In units of the last decimal (10⁻⁶ GB), so that the three columns add up as printed.

@@ -24,6 +24,32 @@ pub(super) struct Transfers {
     pub(super) millis: u64,
 }
 
+impl Counters {
+    /// Whether nothing was read or written since the device came up.
+    fn is_unused(&self) -> bool {
+        self.reads == Transfers::default() && self.writes == Transfers::default()
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            reads: self.reads.plus(other.reads),
+            writes: self.writes.plus(other.writes),
+            busy_millis: self.busy_millis.saturating_add(other.busy_millis),
+            weighted_millis: self.weighted_millis.saturating_add(other.weighted_millis),
+        }
+    }
+}
+
+impl Transfers {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            completed: self.completed.saturating_add(other.completed),
+            sectors: self.sectors.saturating_add(other.sectors),
+            millis: self.millis.saturating_add(other.millis),
+        }
+    }
+}
+
 /// All block devices. The list has partitions and unused loop devices as well, often many, and takes the kernel long to
 /// print; so between two looks at it the disks have a file each.
 pub(super) struct Devices {
@@ -36,8 +62,8 @@ pub(super) struct Devices {
 
 pub(super) struct Device {
     name: String,
-    pub(super) before: Counters,
-    pub(super) now: Counters,
+    before: Counters,
+    now: Counters,
     /// The round in which it was last read.
     round: u64,
     /// Its own file. `next` is what was read there, until all files of this round could be read.
@@ -67,6 +93,18 @@ impl Devices {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Device> {
         self.known.iter()
+    }
+
+    /// The counters of a device before and now. Older kernels count on the hidden paths to a device only, so that its own
+    /// never move; then they are those of its paths together.
+    pub(super) fn counters(&self, device: &Device, paths: &[String]) -> (Counters, Counters) {
+        let own = (device.before, device.now);
+        if paths.is_empty() || !device.now.is_unused() {
+            return own;
+        }
+        let paths = self.known.iter().filter(|other| paths.contains(&other.name));
+        let pairs = paths.map(|path| (path.before, path.now));
+        pairs.reduce(|sum, path| (sum.0.plus(path.0), sum.1.plus(path.1))).unwrap_or(own)
     }
 
     /// Reads the counters, of those that are no disk at times only. Says whether a device came up or began to work that
@@ -112,7 +150,7 @@ impl Devices {
                 Some(index) => {
                     let device = &mut self.known[index];
                     // An unused loop device that gets a file was no disk before.
-                    has_news |= device.now == Counters::default() && now != device.now;
+                    has_news |= device.now.is_unused() && !now.is_unused();
                     device.update(now, round);
                 }
                 None => {

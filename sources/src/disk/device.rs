@@ -1,8 +1,9 @@
 //! What a block device is: `/sys/block/DEV`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use resource_tracker_metrics::{DiskMountMetrics, DiskType};
+use resource_tracker_metrics::{DiskKind, DiskMountMetrics, DiskType};
 
 use super::constants::SECTOR;
 use crate::procfile::attribute;
@@ -13,8 +14,11 @@ pub(super) struct Identity {
     pub(super) vendor: Option<String>,
     pub(super) serial: Option<String>,
     pub(super) device_type: Option<DiskType>,
+    pub(super) kind: DiskKind,
     pub(super) capacity_bytes: Option<u64>,
     pub(super) slaves: Vec<String>,
+    /// The hidden devices behind it.
+    pub(super) paths: Vec<String>,
     pub(super) mounts: Vec<DiskMountMetrics>,
 }
 
@@ -32,9 +36,7 @@ impl Identity {
             Some("1") => Some(DiskType::Hdd),
             _ => None,
         };
-        let slaves = std::fs::read_dir(directory.join("slaves")).into_iter().flatten().flatten();
-        let mut slaves: Vec<String> = slaves.map(|entry| kernel_name(&entry.file_name().to_string_lossy())).collect();
-        slaves.sort_unstable();
+        let slaves = slaves(directory);
         Some(Self {
             model: text("device/model"),
             vendor: text("device/vendor"),
@@ -43,8 +45,10 @@ impl Identity {
                 .or_else(|| text("wwid"))
                 .or_else(|| text("device/wwid")),
             device_type,
+            kind: kind(directory, name, !slaves.is_empty()),
             capacity_bytes,
             slaves,
+            paths: Vec::new(),
             mounts: Vec::new(),
         })
     }
@@ -53,20 +57,62 @@ impl Identity {
     pub(super) fn is_mapped(name: &str) -> bool {
         name.starts_with("dm-")
     }
+
+    /// Whether each byte that passes through it passes through no other that is counted.
+    pub(super) fn is_counted(&self) -> bool {
+        self.kind == DiskKind::Disk
+    }
 }
 
-/// What all drives hold together; what is made of other devices, of files or of memory is not counted again.
+fn kind(directory: &Path, name: &str, has_slaves: bool) -> DiskKind {
+    match name.trim_end_matches(|c: char| c.is_ascii_digit()) {
+        "loop" => DiskKind::Loop,
+        "ram" | "zram" => DiskKind::Memory,
+        _ if attribute(&directory.join("hidden")).as_deref() == Some("1") => DiskKind::Path,
+        // The disks of its pool are no slaves of a ZFS volume.
+        "zd" => DiskKind::Volume,
+        _ if has_slaves => DiskKind::Volume,
+        _ => DiskKind::Disk,
+    }
+}
+
+fn slaves(directory: &Path) -> Vec<String> {
+    let slaves = std::fs::read_dir(directory.join("slaves")).into_iter().flatten().flatten();
+    let mut slaves: Vec<String> = slaves.map(|entry| kernel_name(&entry.file_name().to_string_lossy())).collect();
+    slaves.sort_unstable();
+    slaves
+}
+
+/// The device in front of a hidden one: `nvme0n1` of `nvme0c1n1`.
+pub(super) fn head_of(path: &str) -> Option<String> {
+    let (subsystem, rest) = path.split_once('c')?;
+    let (_controller, namespace) = rest.split_once('n')?;
+    Some(format!("{subsystem}n{namespace}"))
+}
+
+/// What all drives hold together, each once. What is made of other devices, of files or of memory holds nothing itself.
 pub(crate) fn storage_bytes(sysfs: &Path) -> Option<u64> {
-    let is_made_up = |name: &str| ["loop", "ram", "zram"].iter().any(|kind| name.starts_with(kind));
-    let is_made_of_others =
-        |directory: &Path| std::fs::read_dir(directory.join("slaves")).is_ok_and(|mut slaves| slaves.next().is_some());
-    // Only the capacity is read: the serial number of a virtual drive can take long.
+    // The serial number is not read: that of a virtual drive can take long.
     let drives = std::fs::read_dir(sysfs.join("block")).ok()?.flatten().filter_map(|entry| {
-        let is_one = !is_made_up(&entry.file_name().to_string_lossy());
-        let bytes = is_one.then(|| capacity_bytes(&entry.path())).flatten().filter(|bytes| *bytes > 0)?;
-        (!is_made_of_others(&entry.path())).then_some(bytes)
+        let directory = entry.path();
+        let name = kernel_name(&entry.file_name().to_string_lossy());
+        let bytes = capacity_bytes(&directory).filter(|bytes| *bytes > 0)?;
+        let is_drive = kind(&directory, &name, !slaves(&directory).is_empty()) == DiskKind::Disk;
+        is_drive.then(|| (drive(&directory).unwrap_or(name), bytes))
     });
-    Some(drives.sum())
+    Some(drives.collect::<BTreeSet<_>>().into_iter().map(|(_, bytes)| bytes).sum())
+}
+
+/// What the devices that lead to one drive have in common: their multipath map, else the drive's number in the world.
+fn drive(directory: &Path) -> Option<String> {
+    let mut holders = std::fs::read_dir(directory.join("holders")).into_iter().flatten().flatten();
+    let map =
+        holders.find_map(|holder| attribute(&holder.path().join("dm/uuid")).filter(|uuid| uuid.starts_with("mpath-")));
+    map.or_else(|| {
+        let number = ["wwid", "device/wwid"].iter().find_map(|path| attribute(&directory.join(path)))?;
+        // Others (`t10.`) are what a vendor makes up, and two drives can have the same.
+        ["naa.", "eui.", "uuid.", "nvme."].iter().any(|kind| number.starts_with(kind)).then_some(number)
+    })
 }
 
 fn capacity_bytes(directory: &Path) -> Option<u64> {

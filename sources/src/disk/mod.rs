@@ -6,6 +6,8 @@ mod device;
 mod mounts;
 mod shared;
 mod space;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -96,7 +98,8 @@ impl Disk {
             if let Some(identity) = facts.devices.get(device.name()) {
                 entry(&mut |disk| {
                     set_identity(disk, device.name(), identity);
-                    set_counters(disk, &device.before, &device.now, millis);
+                    let (before, now) = self.devices.counters(device, &identity.paths);
+                    set_counters(disk, &before, &now, millis);
                 });
             }
         }
@@ -120,8 +123,10 @@ fn set_identity(disk: &mut DiskMetrics, name: &str, identity: &Identity) {
     assign(&mut disk.vendor, &identity.vendor);
     assign(&mut disk.serial, &identity.serial);
     disk.device_type = identity.device_type;
+    disk.kind = Some(identity.kind);
     disk.capacity_bytes = identity.capacity_bytes;
     assign(&mut disk.slaves, &identity.slaves);
+    disk.is_counted = identity.is_counted();
     assign(&mut disk.mounts, &identity.mounts);
 }
 
@@ -145,59 +150,4 @@ fn set_counters(disk: &mut DiskMetrics, before: &Counters, now: &Counters, milli
     // The kernel keeps these two in 32 bits of milliseconds on some versions; a wrap is a reset.
     disk.queue_length = Some(rate(now.weighted_millis, before.weighted_millis, millis));
     disk.utilization_pct = Some(percent(now.busy_millis.saturating_sub(before.busy_millis) as f64, millis).min(100.0));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tick(number: u64, elapsed: u64) -> Tick<'static> {
-        Tick::new(number, Instant::now(), Duration::from_secs(elapsed), Duration::from_secs(1))
-    }
-
-    #[test]
-    fn a_sector_is_512_bytes_on_a_4k_drive_too() -> anyhow::Result<()> {
-        let directory = tempfile::tempdir()?;
-        let root = directory.path();
-        let queue = root.join("block/sda/queue");
-        std::fs::create_dir_all(&queue)?;
-        for (name, text) in [("hw_sector_size", "4096"), ("logical_block_size", "4096"), ("rotational", "1")] {
-            std::fs::write(queue.join(name), text)?;
-        }
-        std::fs::write(root.join("block/sda/size"), "1000\n")?;
-        let write = |reads: &str, writes: &str| {
-            let line = format!(
-                "   8       0 sda {reads} {writes} 0 500 900 0 0 0 0\n   8       1 sda1 1 2 3 4 5 6 7 8 9 10 11\n"
-            );
-            std::fs::write(root.join("diskstats"), line)
-        };
-        write("10 0 100 20", "5 0 50 10")?;
-        let host = Host::new(root, root);
-        let mut source = DiskConfig::default().build(&host)?.ok_or(anyhow::anyhow!("absent"))?;
-        let mut out = Sections::default();
-        source.collect(&tick(0, 0), &mut out)?;
-        write("14 0 300 40", "5 0 50 10")?;
-        source.collect(&tick(1, 2), &mut out)?;
-        let disks = out.get::<Disks>().map(|list| list.0.clone()).unwrap_or_default();
-        assert_eq!(disks.len(), 1, "a partition is no disk");
-        assert_eq!(disks[0].capacity_bytes, Some(512_000));
-        assert_eq!(disks[0].read_bytes_per_sec, Some(200.0 * 512.0 / 2.0));
-        assert_eq!((disks[0].read_bytes_total, disks[0].write_bytes_total), (Some(300 * 512), Some(50 * 512)));
-        assert_eq!((disks[0].read_latency_ms, disks[0].write_latency_ms), (Some(5.0), None));
-        assert_eq!((disks[0].reads_per_sec, disks[0].writes_per_sec), (Some(2.0), Some(0.0)));
-        Ok(())
-    }
-
-    #[test]
-    fn queue_and_utilisation_are_shares_of_the_time() {
-        let counters = |busy_millis, weighted_millis| {
-            let none = Transfers { completed: 0, sectors: 0, millis: 0 };
-            Counters { reads: none, writes: none, busy_millis, weighted_millis }
-        };
-        let mut disk = DiskMetrics::default();
-        set_counters(&mut disk, &counters(100, 1000), &counters(600, 4000), 1000.0);
-        assert_eq!((disk.utilization_pct, disk.queue_length), (Some(50.0), Some(3.0)));
-        set_counters(&mut disk, &counters(600, 4000), &counters(0, 0), 0.0);
-        assert_eq!((disk.utilization_pct, disk.queue_length), (Some(0.0), Some(0.0)));
-    }
 }

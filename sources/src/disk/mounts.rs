@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use resource_tracker_core::Host;
-use resource_tracker_metrics::DiskMountMetrics;
+use resource_tracker_metrics::{DiskKind, DiskMountMetrics};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::device::{Identity, kernel_name};
+use super::device::{Identity, head_of, kernel_name};
 use super::shared::SharedMounts;
 use super::space::Space;
 use crate::mountinfo::{self, MountInfo};
-use crate::procfile::percent;
+use crate::procfile::{attribute, percent};
 
 /// How often devices and mounts are looked up again when nothing is known to have changed; space is asked for more often.
 const RELIST: Duration = Duration::from_secs(60);
@@ -59,7 +59,10 @@ impl Surveyor {
         if self.watch.has_changed() || changed || is_old {
             self.devices = self.list_devices();
             let mountinfo = std::fs::read(&self.mountinfo).unwrap_or_default();
-            self.mounts = distinct(mountinfo::parse(&mountinfo), |mount| self.disk_of(mount));
+            let mounts: Vec<MountInfo> = mountinfo::parse(&mountinfo).collect();
+            self.put_paths_behind_heads();
+            self.put_loops_on_disks(&mounts);
+            self.mounts = distinct(mounts.into_iter(), |mount| self.disk_of(mount));
             self.listed = Some(at);
         }
         let mut facts = Facts { devices: self.devices.clone(), others: BTreeMap::new() };
@@ -91,15 +94,46 @@ impl Surveyor {
         entries.filter_map(identify).filter(|(name, _)| !name.starts_with("ram")).collect()
     }
 
+    fn put_paths_behind_heads(&mut self) {
+        for path in self.names_of(DiskKind::Path) {
+            if let Some(head) = head_of(&path).and_then(|head| self.devices.get_mut(&head)) {
+                head.paths.push(path);
+            }
+        }
+    }
+
+    fn put_loops_on_disks(&mut self, mounts: &[MountInfo]) {
+        for name in self.names_of(DiskKind::Loop) {
+            let file = attribute(&self.sysfs.join("block").join(&name).join("loop/backing_file"));
+            let disk = file.and_then(|file| self.disk_of_file(&file, mounts));
+            if let Some(identity) = self.devices.get_mut(&name) {
+                identity.slaves.extend(disk);
+            }
+        }
+    }
+
+    fn names_of(&self, kind: DiskKind) -> Vec<String> {
+        self.devices.iter().filter(|(_, identity)| identity.kind == kind).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The whole disk that a file is on, or that it is. A file of a dead server would not answer, so its mount is looked
+    /// at instead.
+    fn disk_of_file(&self, file: &str, mounts: &[MountInfo]) -> Option<String> {
+        let above = mounts.iter().filter(|mount| Path::new(file).starts_with(&mount.point));
+        self.disk_of_node(file).or_else(|| self.disk_of(above.max_by_key(|mount| mount.point.as_os_str().len())?))
+    }
+
     /// The whole disk that a mount is on.
     fn disk_of(&self, mount: &MountInfo) -> Option<String> {
         let by_number = self.disk_of_number(&mount.device_number);
         // Btrfs gives each subvolume a number of its own; its source still names the device.
-        by_number.or_else(|| {
-            let device = Some(&mount.source).filter(|source| source.starts_with("/dev/"))?;
-            let number = std::fs::metadata(device).ok()?.rdev();
-            self.disk_of_number(&format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number)))
-        })
+        by_number.or_else(|| self.disk_of_node(&mount.source))
+    }
+
+    fn disk_of_node(&self, path: &str) -> Option<String> {
+        let device = Some(path).filter(|path| path.starts_with("/dev/"))?;
+        let number = std::fs::metadata(device).ok()?.rdev();
+        self.disk_of_number(&format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number)))
     }
 
     fn disk_of_number(&self, number: &str) -> Option<String> {
