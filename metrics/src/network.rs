@@ -66,16 +66,16 @@ pub struct NetworkMetrics {
     /// Packets sent. `/proc/net/dev`
     #[schemars(transform = Gauge("packets/second"))]
     pub tx_packets_per_sec: f64,
-    /// Receive errors likewise since then. `/proc/net/dev`, `errs`
+    /// Receive errors since the interface was made. `/proc/net/dev`, `errs`
     #[schemars(transform = Counter("packets"))]
     pub rx_errors_total: u64,
-    /// Send errors likewise since then. `/proc/net/dev`, `errs`
+    /// Send errors since the interface was made. `/proc/net/dev`, `errs`
     #[schemars(transform = Counter("packets"))]
     pub tx_errors_total: u64,
-    /// Packets received and thrown away likewise since then. `/proc/net/dev`, `drop`
+    /// Packets received and thrown away since the interface was made. `/proc/net/dev`, `drop`
     #[schemars(transform = Counter("packets"))]
     pub rx_dropped_total: u64,
-    /// Packets thrown away instead of sent likewise since then. `/proc/net/dev`, `drop`
+    /// Packets thrown away instead of sent since the interface was made. `/proc/net/dev`, `drop`
     #[schemars(transform = Counter("packets"))]
     pub tx_dropped_total: u64,
 }
