@@ -60,11 +60,14 @@ register_source!(
         .order(40)
 );
 
+/// Of each interface by its name.
+type Speeds = Arc<Vec<(i64, String)>>;
+
 /// Both answers are in the order in which the interfaces were asked for.
 struct Network {
     devices: ProcFile,
     links: Option<Background<Vec<String>, Arc<Vec<Link>>>>,
-    speeds: Option<Background<Vec<String>, Arc<Vec<(i64, String)>>>>,
+    speeds: Option<Background<Vec<String>, Speeds>>,
     asked: Option<Instant>,
     /// How long the first sample waits for the links; nothing once it has waited.
     first_wait: Duration,

@@ -90,11 +90,11 @@ fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 }
 
 /// Pieces that begin with a header, which says how long the whole piece is and of which type. Ends at one that is cut off.
-fn pieces<'a>(
-    mut rest: &'a [u8],
+fn pieces(
+    mut rest: &[u8],
     header: usize,
     parse: impl Fn(&[u8]) -> Option<(usize, u16)>,
-) -> impl Iterator<Item = (u16, &'a [u8])> {
+) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let (length, kind) = parse(rest.get(..header)?)?;
         let body = rest.get(header..length)?;
