@@ -15,6 +15,20 @@ list_section! {
 pub struct NetworkMetrics {
     /// Name of the interface, such as `eth0`. `/proc/net/dev`
     pub interface: String,
+    /// Number of the interface in its namespace, which stays when it is renamed. `ioctl`, `SIOCGIFINDEX`
+    pub ifindex: Option<u32>,
+    /// What it is, as `ip -d link` names it: `veth`, `bridge`, `vlan`, `bond`, `tun`, …; null where the kernel names nothing, as
+    /// for a network card. netlink, `IFLA_INFO_KIND`; else `/sys/class/net/IFACE/uevent`, `DEVTYPE`
+    pub kind: Option<String>,
+    /// Interfaces that this one stands on: the ports of a bridge or bond, the parent of a VLAN. Its bytes are counted
+    /// there too. `/sys/class/net/IFACE/lower_*`; netlink, `IFLA_LINK`
+    pub lower: Vec<String>,
+    /// Bridge or bond that this one is a port of. netlink, `IFLA_MASTER`; else `/sys/class/net/IFACE/master`
+    pub master: Option<String>,
+    /// Whether its bytes are in sums, such as `net_recv_bytes` of a CSV: whether it is at the edge of the namespace. Network
+    /// cards are; where there are none, as in most containers, those that lead into another namespace, else TAP interfaces,
+    /// else all that stand on no other. Null while that is not known.
+    pub is_counted: Option<bool>,
     /// Hardware address. `/sys/class/net/IFACE/address`
     pub mac_address: Option<String>,
     /// Kernel driver, such as `igc` or `virtio_net`. `/sys/class/net/IFACE/device/driver`
@@ -33,17 +47,17 @@ pub struct NetworkMetrics {
     /// Bytes sent. `/proc/net/dev`
     #[schemars(transform = Gauge("bytes/second"))]
     pub tx_bytes_per_sec: f64,
-    /// Bytes received since the reading before, for a sum without rounding. It is not in the output, which has
-    /// `rx_bytes_total`.
+    /// Bytes received that a sum is to have, without rounding: those since the reading before where `is_counted`, and with
+    /// the first of them those from when that was not known yet; else 0. It is not in the output.
     #[serde(skip)]
-    pub rx_bytes: u64,
-    /// Bytes sent since the reading before, likewise.
+    pub counted_rx_bytes: u64,
+    /// Bytes sent that a sum is to have, likewise.
     #[serde(skip)]
-    pub tx_bytes: u64,
-    /// Bytes received since the interface came up. `/proc/net/dev`
+    pub counted_tx_bytes: u64,
+    /// Bytes received since the interface was made, or its driver began anew. `/proc/net/dev`
     #[schemars(transform = Counter("bytes"))]
     pub rx_bytes_total: u64,
-    /// Bytes sent since the interface came up. `/proc/net/dev`
+    /// Bytes sent since the interface was made, or its driver began anew. `/proc/net/dev`
     #[schemars(transform = Counter("bytes"))]
     pub tx_bytes_total: u64,
     /// Packets received. `/proc/net/dev`
@@ -52,16 +66,16 @@ pub struct NetworkMetrics {
     /// Packets sent. `/proc/net/dev`
     #[schemars(transform = Gauge("packets/second"))]
     pub tx_packets_per_sec: f64,
-    /// Receive errors since the interface came up. `/proc/net/dev`, `errs`
+    /// Receive errors since the interface was made. `/proc/net/dev`, `errs`
     #[schemars(transform = Counter("packets"))]
     pub rx_errors_total: u64,
-    /// Send errors since the interface came up. `/proc/net/dev`, `errs`
+    /// Send errors since the interface was made. `/proc/net/dev`, `errs`
     #[schemars(transform = Counter("packets"))]
     pub tx_errors_total: u64,
-    /// Packets received and thrown away since the interface came up. `/proc/net/dev`, `drop`
+    /// Packets received and thrown away since the interface was made. `/proc/net/dev`, `drop`
     #[schemars(transform = Counter("packets"))]
     pub rx_dropped_total: u64,
-    /// Packets thrown away instead of sent since the interface came up. `/proc/net/dev`, `drop`
+    /// Packets thrown away instead of sent since the interface was made. `/proc/net/dev`, `drop`
     #[schemars(transform = Counter("packets"))]
     pub tx_dropped_total: u64,
 }

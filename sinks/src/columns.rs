@@ -178,8 +178,8 @@ fn disk(sample: &Sample, row: &mut Row<'_>) {
 
 fn network(sample: &Sample, row: &mut Row<'_>) {
     let interfaces = sample.get::<Networks>().map(|list| &list.0);
-    row.integer(interfaces.map(|list| list.iter().map(|interface| interface.rx_bytes).sum()));
-    row.integer(interfaces.map(|list| list.iter().map(|interface| interface.tx_bytes).sum()));
+    row.integer(interfaces.map(|list| list.iter().map(|interface| interface.counted_rx_bytes).sum()));
+    row.integer(interfaces.map(|list| list.iter().map(|interface| interface.counted_tx_bytes).sum()));
 }
 
 fn gpu(sample: &Sample, row: &mut Row<'_>) {

@@ -214,8 +214,9 @@ fn every_field_of_the_specification_is_there() {
     for interface in list(sample, "network") {
         has(
             interface,
-            "interface mac_address driver operstate speed_mbps mtu rx_bytes_per_sec tx_bytes_per_sec rx_bytes_total \
-             tx_bytes_total rx_packets_per_sec tx_packets_per_sec rx_errors_total tx_errors_total rx_dropped_total tx_dropped_total",
+            "interface ifindex kind lower master is_counted mac_address driver operstate speed_mbps mtu rx_bytes_per_sec \
+             tx_bytes_per_sec rx_bytes_total tx_bytes_total rx_packets_per_sec tx_packets_per_sec rx_errors_total \
+             tx_errors_total rx_dropped_total tx_dropped_total",
         );
     }
     for disk in list(sample, "disk") {

@@ -1,6 +1,11 @@
-//! Network interfaces: counters from `/proc/net/dev`, identity and link state from `/sys/class/net`.
+//! Network interfaces: counters from `/proc/net/dev`, what they are from netlink and `/sys/class/net`.
 
-use std::path::{Path, PathBuf};
+mod counters;
+mod edge;
+mod known;
+mod link;
+mod netlink;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,9 +16,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::procfile::{FIRST_ANSWER, ProcFile, assign, attribute, rate};
-use crate::scan::{find_near, lines, numbers};
+use crate::scan::{find_near, lines};
+use counters::{Counters, parse_line};
+use known::{Interface, Known, Looks};
+use link::{Link, UNKNOWN, read_links};
 
-/// How often identity and link state are read again.
+/// How often what an interface is, and the state of its link, are read again.
 const REFRESH: Duration = Duration::from_secs(10);
 
 /// Throughput, packets, errors and link state of every network interface but loopback.
@@ -24,14 +32,24 @@ pub struct NetworkConfig {}
 impl SourceConfig for NetworkConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         let root = host.sysfs.join("class/net");
+        let looks = Looks::new(host);
+        let (for_links, for_speeds) = (looks.clone(), root.clone());
+        let links = move |names| Arc::new(read_links(&root, names, &for_links.devices()));
+        let speeds = move |names: Vec<String>| {
+            // A virtual interface, or one whose link is down, has no speed: reading it fails, or gives -1.
+            let speed = |name: &String| attribute(&for_speeds.join(name).join("speed"))?.parse().ok();
+            Arc::new(names.into_iter().map(|name| (speed(&name).unwrap_or(-1), name)).collect())
+        };
         Ok(Some(Box::new(Network {
             // That of the tracker's own network namespace: `/proc/net` is a link to `/proc/self/net`.
             devices: ProcFile::open(host.procfs.join("net/dev"))?,
-            // Asking a driver for the link's speed takes a lock that can be held for long.
-            links: Background::spawn("net-links", move |names| read_links(&root, names)).ok(),
+            links: Background::spawn("net-links", links).ok(),
+            // Asking a driver takes a lock that can be held for long, also by a driver that never answers: on a thread of
+            // its own, so that the rest is known.
+            speeds: Background::spawn("net-speeds", speeds).ok(),
             asked: None,
             first_wait: FIRST_ANSWER,
-            interfaces: Vec::new(),
+            known: Known::new(looks),
         })))
     }
 }
@@ -42,22 +60,18 @@ register_source!(
         .order(40)
 );
 
+/// Of each interface by its name.
+type Speeds = Arc<Vec<(i64, String)>>;
+
+/// Both answers are in the order in which the interfaces were asked for.
 struct Network {
     devices: ProcFile,
-    links: Option<Background<Vec<String>, Links>>,
+    links: Option<Background<Vec<String>, Arc<Vec<Link>>>>,
+    speeds: Option<Background<Vec<String>, Speeds>>,
     asked: Option<Instant>,
     /// How long the first sample waits for the links; nothing once it has waited.
     first_wait: Duration,
-    interfaces: Vec<Interface>,
-}
-
-/// In the order in which they were asked for.
-type Links = Arc<Vec<(String, Link)>>;
-
-struct Interface {
-    name: String,
-    counters: Counters,
-    here: bool,
+    known: Known,
 }
 
 impl Source for Network {
@@ -76,59 +90,61 @@ impl Network {
     /// Waits so long for what is first known of the links.
     fn read(&mut self, tick: &Tick, out: &mut Sections, wait: Duration) -> anyhow::Result<()> {
         let secs = tick.elapsed.as_secs_f64();
+        let waits = Instant::now();
         let links = self.links.as_ref().and_then(|links| links.first_answer(wait));
+        let wait = wait.saturating_sub(waits.elapsed());
+        let speeds = self.speeds.as_ref().and_then(|speeds| speeds.first_answer(wait));
+        let (links, speeds) =
+            (links.as_deref().map_or(&[][..], Vec::as_slice), speeds.as_deref().map_or(&[][..], Vec::as_slice));
         let list = &mut out.section::<Networks>().0;
-        let (mut count, mut is_new) = (0, false);
-        self.interfaces.iter_mut().for_each(|interface| interface.here = false);
+        let mut count = 0;
+        self.known.begin();
         for (name, now) in lines(self.devices.read()?).filter_map(parse_line).filter(|(name, _)| *name != b"lo") {
-            let known = find_near(&self.interfaces, count, |interface| interface.name.as_bytes() == name);
-            let index = match known {
-                Some(index) => index,
-                None => {
-                    let Ok(name) = std::str::from_utf8(name) else { continue };
-                    is_new = true;
-                    self.interfaces.push(Interface { name: name.to_owned(), counters: now, here: true });
-                    self.interfaces.len() - 1
-                }
-            };
-            let interface = &mut self.interfaces[index];
-            interface.here = true;
+            let Some((place, interface)) = self.known.find(count, name, &now) else { continue };
             if count == list.len() {
                 list.push(NetworkMetrics::default());
             }
-            fill(&mut list[count], &interface.name, &interface.counters, &now, secs);
-            let links = links.as_ref().map(|links| links.as_slice()).unwrap_or_default();
-            let link = find_near(links, index, |(name, _)| *name == interface.name);
-            set_link(&mut list[count], link.map_or(&UNKNOWN, |place| &links[place].1));
+            let metrics = &mut list[count];
+            fill(metrics, interface, &now, secs);
+            let link = find_near(links, place, |link| interface.is_of(link)).map(|place| &links[place]);
+            set_link(metrics, link);
+            // Without the thread it will never be known: then all count.
+            let is_counted = metrics.is_counted.or(self.links.is_none().then_some(true));
+            (metrics.counted_rx_bytes, metrics.counted_tx_bytes) = interface.count(is_counted, &now);
+            let speed = find_near(speeds, place, |(_, name)| *name == interface.name);
+            metrics.speed_mbps = speed.map(|place| speeds[place].0);
             interface.counters = now;
             count += 1;
         }
         list.truncate(count);
-        self.interfaces.retain(|interface| interface.here);
+        let is_new = self.known.end();
         self.refresh(tick.at, is_new);
         Ok(())
     }
 
     fn refresh(&mut self, now: Instant, is_new: bool) {
-        let due = self.asked.is_none_or(|asked| now.saturating_duration_since(asked) >= REFRESH);
-        if let Some(links) = &self.links
-            && (due || is_new)
-        {
-            links.ask(self.interfaces.iter().map(|interface| interface.name.clone()).collect());
+        if is_new || self.asked.is_none_or(|asked| now.saturating_duration_since(asked) >= REFRESH) {
+            let names = self.known.names();
+            if let Some(speeds) = &self.speeds {
+                speeds.ask(names.clone());
+            }
+            if let Some(links) = &self.links {
+                links.ask(names);
+            }
             self.asked = Some(now);
         }
     }
 }
 
-fn fill(metrics: &mut NetworkMetrics, name: &str, before: &Counters, now: &Counters, secs: f64) {
+fn fill(metrics: &mut NetworkMetrics, interface: &Interface, now: &Counters, secs: f64) {
+    let before = &interface.counters;
     metrics.interface.clear();
-    metrics.interface.push_str(name);
+    metrics.interface.push_str(&interface.name);
+    metrics.ifindex = interface.index;
     metrics.rx_bytes_per_sec = rate(now.rx.bytes, before.rx.bytes, secs);
     metrics.tx_bytes_per_sec = rate(now.tx.bytes, before.tx.bytes, secs);
     metrics.rx_packets_per_sec = rate(now.rx.packets, before.rx.packets, secs);
     metrics.tx_packets_per_sec = rate(now.tx.packets, before.tx.packets, secs);
-    metrics.rx_bytes = now.rx.bytes.saturating_sub(before.rx.bytes);
-    metrics.tx_bytes = now.tx.bytes.saturating_sub(before.tx.bytes);
     metrics.rx_bytes_total = now.rx.bytes;
     metrics.tx_bytes_total = now.tx.bytes;
     metrics.rx_errors_total = now.rx.errors;
@@ -137,74 +153,22 @@ fn fill(metrics: &mut NetworkMetrics, name: &str, before: &Counters, now: &Count
     metrics.tx_dropped_total = now.tx.dropped;
 }
 
-fn set_link(metrics: &mut NetworkMetrics, link: &Link) {
+fn set_link(metrics: &mut NetworkMetrics, link: Option<&Link>) {
+    metrics.is_counted = link.map(|link| link.is_counted);
+    let link = link.unwrap_or(&UNKNOWN);
+    // Where a sandbox has no sockets, sysfs may still have told.
+    metrics.ifindex = metrics.ifindex.or(link.index);
+    assign(&mut metrics.kind, &link.kind);
+    assign(&mut metrics.lower, &link.lower);
+    assign(&mut metrics.master, &link.master);
     assign(&mut metrics.mac_address, &link.mac_address);
     assign(&mut metrics.driver, &link.driver);
     assign(&mut metrics.operstate, &link.operstate);
-    metrics.speed_mbps = link.speed_mbps;
     metrics.mtu = link.mtu;
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Counters {
-    rx: Direction,
-    tx: Direction,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Direction {
-    bytes: u64,
-    packets: u64,
-    errors: u64,
-    dropped: u64,
-}
-
-/// `  eth0: 9014029 240 0 0 …`: eight columns received, eight sent. The two lines of headings have no numbers.
-fn parse_line(line: &[u8]) -> Option<(&[u8], Counters)> {
-    let colon = line.iter().rposition(|byte| *byte == b':')?;
-    let name = line[..colon].trim_ascii();
-    let mut columns = numbers(&line[colon + 1..]);
-    let mut direction = || {
-        let [bytes, packets, errors, dropped] = std::array::from_fn(|_| columns.next());
-        columns.by_ref().take(4).count();
-        Some(Direction { bytes: bytes?, packets: packets?, errors: errors?, dropped: dropped? })
-    };
-    Some((name, Counters { rx: direction()?, tx: direction()? }))
-}
-
-/// What an interface is, and the state of its link.
-#[derive(Debug, Clone, Default, PartialEq)]
-struct Link {
-    mac_address: Option<String>,
-    driver: Option<String>,
-    operstate: Option<String>,
-    speed_mbps: Option<i64>,
-    mtu: Option<u32>,
-}
-
-const UNKNOWN: Link = Link { mac_address: None, driver: None, operstate: None, speed_mbps: None, mtu: None };
-
-fn read_links(root: &Path, names: Vec<String>) -> Links {
-    Arc::new(names.into_iter().map(|name| (name.clone(), read_link(root.join(name)))).collect())
-}
-
-fn read_link(directory: PathBuf) -> Link {
-    let text = |name: &str| attribute(&directory.join(name));
-    let driver = std::fs::read_link(directory.join("device/driver")).ok();
-    Link {
-        mac_address: text("address"),
-        driver: driver.and_then(|target| Some(target.file_name()?.to_string_lossy().into_owned())),
-        operstate: text("operstate"),
-        // A virtual interface, or one whose link is down, has no speed: reading it fails, or gives -1.
-        speed_mbps: text("speed").and_then(|speed| speed.parse().ok()).or(Some(-1)),
-        mtu: text("mtu").and_then(|mtu| mtu.parse().ok()),
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     /// A name that touches its first counter, as old kernels print it, and an alias-like name.
@@ -249,7 +213,7 @@ br-1:2:      10       1    0    0    0     0          0         0       20      
         let deadline = Instant::now() + Duration::from_secs(5);
         let mut link_known = |out: &mut Sections| -> anyhow::Result<bool> {
             source.collect(&tick(2), out)?;
-            Ok(out.get::<Networks>().is_some_and(|list| list.0[0].mtu.is_some()))
+            Ok(out.get::<Networks>().is_some_and(|list| list.0[0].speed_mbps.is_some() && list.0[0].mtu.is_some()))
         };
         assert!(
             !link_known(&mut out)? || out.get::<Networks>().is_some_and(|list| list.0[0].rx_bytes_per_sec == 1000.0)
@@ -262,8 +226,8 @@ br-1:2:      10       1    0    0    0     0          0         0       20      
         );
         assert_eq!(
             out.get::<Networks>().map(|list| list.0[2].rx_bytes_per_sec),
-            Some(0.0),
-            "a new interface has no past"
+            Some(2.5),
+            "one that was made since the last reading began at nothing"
         );
         while !link_known(&mut out)? {
             assert!(Instant::now() < deadline);
@@ -278,25 +242,34 @@ br-1:2:      10       1    0    0    0     0          0         0       20      
         Ok(())
     }
 
+    /// What sums have over all readings is what came, however late it was known what the interfaces are.
     #[test]
-    fn agrees_with_the_procfs_crate_about_this_machine() -> anyhow::Result<()> {
-        use procfs::FromBufRead;
-        let text = std::fs::read("/proc/net/dev")?;
-        let theirs = procfs::net::InterfaceDeviceStatus::from_buf_read(&text[..])?.0;
-        let ours: Vec<_> = lines(&text).filter_map(parse_line).collect();
-        assert_eq!(ours.len(), theirs.len());
-        for (name, counters) in ours {
-            let status = &theirs[std::str::from_utf8(name)?];
-            assert_eq!((counters.rx.bytes, counters.rx.dropped), (status.recv_bytes, status.recv_drop));
-            assert_eq!((counters.tx.bytes, counters.tx.errors), (status.sent_bytes, status.sent_errs));
+    fn sums_have_every_byte_once_it_is_known_whose_they_are() -> anyhow::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let root = directory.path();
+        std::fs::create_dir_all(root.join("net"))?;
+        std::fs::create_dir_all(root.join("class/net/eth0/device"))?;
+        let write = |bytes: u64| {
+            let line = |name: &str| format!("  {name}: {bytes} 1 0 0 0 0 0 0 {bytes} 1 0 0 0 0 0 0\n");
+            std::fs::write(root.join("net/dev"), line("eth0") + &line("tun0"))
+        };
+        write(1000)?;
+        let host = Host::new(root, root);
+        let mut source = NetworkConfig::default().build(&host)?.ok_or(anyhow::anyhow!("absent"))?;
+        let mut out = Sections::default();
+        source.prime(&tick(1), &mut out)?;
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let (mut bytes, mut sum, mut is_known) = (1000, 0, false);
+        while !is_known {
+            assert!(Instant::now() < deadline);
+            bytes += 7;
+            write(bytes)?;
+            source.collect(&tick(1), &mut out)?;
+            let list = out.get::<Networks>().map(|list| list.0.clone()).unwrap_or_default();
+            is_known = list.iter().all(|one| one.is_counted == Some(one.interface == "eth0"));
+            sum += list.iter().map(|one| one.counted_rx_bytes).sum::<u64>();
         }
+        assert_eq!(sum, bytes - 1000);
         Ok(())
-    }
-
-    proptest! {
-        #[test]
-        fn any_line_is_read_or_refused(line in prop::collection::vec(any::<u8>(), 0..200)) {
-            parse_line(&line);
-        }
     }
 }
