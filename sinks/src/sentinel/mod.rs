@@ -1,5 +1,6 @@
 //! The Sentinel service: registers the run, streams its rows to S3 through a spool, and closes it.
 
+mod accounts;
 mod api;
 mod backoff;
 mod facts;
@@ -8,7 +9,6 @@ pub mod fuzzing;
 mod http;
 mod left_behind;
 mod mask;
-mod password_options;
 mod remains;
 mod run_directory;
 mod run_files;
@@ -21,6 +21,7 @@ mod state;
 mod store;
 mod tls;
 mod token_forms;
+mod tool_forms;
 mod upload;
 mod worker;
 
