@@ -109,3 +109,26 @@ fn is_secret_parameter(name: &str) -> bool {
     let last = name.rsplit('-').next().unwrap_or_default().to_lowercase();
     PARAMETERS.contains(&name.to_lowercase().as_str()) || last == "signature"
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::mask::tests::are_masked;
+
+    #[test]
+    fn a_password_stands_between_a_user_and_a_host() {
+        are_masked(&[
+            ("curl¦-x¦a:X@proxy:80¦h", "curl¦-x¦a:***@proxy:80¦h"),
+            ("curl¦a:X@host/x", "curl¦a:***@host/x"),
+            ("mysqlsh¦me:X@h", "mysqlsh¦me:***@h"),
+            ("run¦--dsn=me:X@tcp(h:3306)/db¦me:X@10.0.0.1", "run¦--dsn=me:***@tcp(h:3306)/db¦me:***@10.0.0.1"),
+            ("podman¦pull¦--creds¦a:X¦x", "podman¦pull¦--creds¦a:***¦x"),
+            ("skopeo¦copy¦--src-creds=a:X¦--dest-creds¦a:X", "skopeo¦copy¦--src-creds=a:***¦--dest-creds¦a:***"),
+            ("sh¦-c¦curl -su a:X,Y h", "sh¦-c¦curl -su a:*** h"),
+            (
+                "docker¦pull¦reg:5000/x:1@sha256:ab¦npm:react@18.2.0",
+                "docker¦pull¦reg:5000/x:1@sha256:ab¦npm:react@18.2.0",
+            ),
+            ("git¦clone¦git@h:a/b@v1¦host:/x@y¦user:me@h", "git¦clone¦git@h:a/b@v1¦host:/x@y¦user:me@h"),
+        ]);
+    }
+}

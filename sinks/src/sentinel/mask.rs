@@ -2,6 +2,7 @@
 
 use super::accounts::{account, is_url, is_user_in_one, parameters, url, without_password};
 use super::secret_names::{is_bare_secret, is_name, is_secret};
+use super::shell_words::{reads_password, shell_words, substitution, unquoted};
 use super::token_forms;
 use super::tool_forms::ToolForms;
 
@@ -48,7 +49,7 @@ fn once(words: &[String]) -> Vec<String> {
 
 fn masked(words: &[String], depth: u32) -> Vec<String> {
     let (mut is_value, mut is_bare_value, mut is_user, mut is_plain_name) = (false, false, false, false);
-    let (mut is_name, mut is_masked) = (false, false);
+    let (mut is_named, mut is_masked) = (false, false);
     let mut tools = ToolForms::default();
     let mask = |word: &String| {
         let is_plain_name = std::mem::replace(&mut is_plain_name, NAMES.contains(&word.as_str()));
@@ -58,7 +59,7 @@ fn masked(words: &[String], depth: u32) -> Vec<String> {
             tools.see(word);
         }
         let is_bare = is_bare_secret(word);
-        let is_named = std::mem::replace(&mut is_name, is_bare || is_secret(word));
+        let is_named = std::mem::replace(&mut is_named, is_bare || is_secret(word));
         let is_masked = std::mem::replace(&mut is_masked, is_value);
         // `name = value`, and `name: type = value`.
         if (is_named || is_masked || is_value) && SIGNS.contains(&word.as_str()) {
@@ -162,73 +163,6 @@ fn text(line: &str, depth: u32) -> String {
     out + &line[at..]
 }
 
-/// Whether a command takes a password from its standard input: `docker login --password-stdin`.
-fn reads_password(command: &[(&str, usize, usize)]) -> bool {
-    let has = |name: &str| command.iter().any(|(word, ..)| *word == name);
-    let is_option = |word: &str| {
-        let name =
-            word.strip_suffix("-stdin").or_else(|| word.strip_suffix("-fd")).or_else(|| word.strip_prefix("--with-"));
-        word.starts_with("--") && name.is_some_and(is_secret)
-    };
-    has("chpasswd") || has("sudo") && has("-S") || command.iter().any(|(word, ..)| is_option(word))
-}
-
-/// How long `(…)` is, with those within it.
-fn substitution(text: &str) -> usize {
-    let mut open = 0_usize;
-    for (at, c) in text.char_indices() {
-        match c {
-            '(' => open += 1,
-            ')' => open = open.saturating_sub(1),
-            _ => (),
-        }
-        if open == 0 {
-            return if c == ')' { at + 1 } else { 0 };
-        }
-    }
-    text.len()
-}
-
-/// Where the words of a command line are, roughly as a shell parts them; commas part them in data.
-fn shell_words(line: &str) -> Vec<(usize, usize)> {
-    let (mut spans, mut start, mut quote, mut open) = (Vec::new(), None, None, 0_usize);
-    let bytes = line.as_bytes();
-    for (at, c) in line.char_indices() {
-        let is_within = || {
-            let is_next = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_alphanumeric);
-            let is_comma = open == 0 && c == ',' && at > 0 && is_next(at - 1) && is_next(at + 1);
-            is_comma || c == '>' && bytes[..at].ends_with(b"=")
-        };
-        if quote.is_none() && (c.is_whitespace() || ";|&(){}[]<>,".contains(c)) && !is_within() {
-            match c {
-                '(' | '[' | '{' => open += 1,
-                ')' | ']' | '}' => open = open.saturating_sub(1),
-                _ => (),
-            }
-            spans.extend(start.take().map(|start| (start, at)));
-            continue;
-        }
-        start.get_or_insert(at);
-        match quote {
-            Some(open) if open == c => quote = None,
-            None if "'\"`".contains(c) => quote = Some(c),
-            _ => (),
-        }
-    }
-    spans.extend(start.map(|start| (start, line.len())));
-    spans
-}
-
-/// Without the quotes around it.
-fn unquoted(word: &str) -> &str {
-    let inner = ['"', '\'', '`'].iter().find_map(|quote| {
-        let inner = word.strip_prefix(*quote)?.strip_suffix(*quote)?;
-        // `"name":"value"` is two of them.
-        (!inner.contains(*quote)).then_some(inner)
-    });
-    inner.unwrap_or(word)
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use proptest::prelude::*;
@@ -238,6 +172,13 @@ pub(super) mod tests {
     /// Words are parted by `¦`.
     pub(in super::super) fn masked(line: &str) -> String {
         command(&line.split('¦').map(str::to_owned).collect::<Vec<_>>()).join("¦")
+    }
+
+    /// Lines, and what they become.
+    pub(in super::super) fn are_masked(cases: &[(&str, &str)]) {
+        for (line, expected) in cases {
+            assert_eq!(masked(line), *expected);
+        }
     }
 
     #[test]
@@ -313,12 +254,6 @@ pub(super) mod tests {
         }
     }
 
-    fn are_masked(cases: &[(&str, &str)]) {
-        for (line, expected) in cases {
-            assert_eq!(masked(line), *expected);
-        }
-    }
-
     #[test]
     fn blanks_quotes_and_brackets_may_stand_between_a_name_and_its_value() {
         are_masked(&[
@@ -347,71 +282,6 @@ pub(super) mod tests {
             ("mount¦-o¦username=a,password=X,uid=1¦/m", "mount¦-o¦username=a,password=***,uid=1¦/m"),
             ("helm¦--set¦a=1,db.password=X", "helm¦--set¦a=1,db.password=***"),
             ("sh¦-c¦mount -o username=a,password=X /m", "sh¦-c¦mount -o username=a,password=*** /m"),
-        ]);
-    }
-
-    #[test]
-    fn the_last_word_of_a_name_makes_it_secret() {
-        are_masked(&[
-            (
-                "env¦OPENAI_KEY=X¦STRIPE_KEY=X¦AZURE_STORAGE_KEY=X¦run",
-                "env¦OPENAI_KEY=***¦STRIPE_KEY=***¦AZURE_STORAGE_KEY=***¦run",
-            ),
-            (
-                "env¦SSHPASS=X¦PGPASSWORD=X¦nmap¦--script-args¦smbpass=X",
-                "env¦SSHPASS=***¦PGPASSWORD=***¦nmap¦--script-args¦smbpass=***",
-            ),
-            (
-                "run¦--openai-key¦X¦--openai_key=X¦+secrets.key=X",
-                "run¦--openai-key¦***¦--openai_key=***¦+secrets.key=***",
-            ),
-            (
-                "curl¦-H¦X-Auth-Key: X¦-sH¦Ocp-Apim-Subscription-Key: X",
-                "curl¦-H¦X-Auth-Key:***¦-sH¦Ocp-Apim-Subscription-Key:***",
-            ),
-            ("curl¦-H¦x-functions-key: X", "curl¦-H¦x-functions-key:***"),
-            ("tailscale¦up¦--authkey¦X", "tailscale¦up¦--authkey¦***"),
-            ("redis-server¦--requirepass¦X", "redis-server¦--requirepass¦***"),
-            ("redis-cli¦config¦set¦requirepass¦X", "redis-cli¦config¦set¦requirepass¦***"),
-            ("wg¦set¦wg0¦preshared-key¦X", "wg¦set¦wg0¦preshared-key¦***"),
-            (
-                "sort¦--sort-key¦a¦--primary-key=b¦PUBLIC_KEY=c¦--key-size¦4096",
-                "sort¦--sort-key¦a¦--primary-key=b¦PUBLIC_KEY=c¦--key-size¦4096",
-            ),
-        ]);
-    }
-
-    #[test]
-    fn a_password_stands_between_a_user_and_a_host() {
-        are_masked(&[
-            ("curl¦-x¦a:X@proxy:80¦h", "curl¦-x¦a:***@proxy:80¦h"),
-            ("curl¦a:X@host/x", "curl¦a:***@host/x"),
-            ("mysqlsh¦me:X@h", "mysqlsh¦me:***@h"),
-            ("run¦--dsn=me:X@tcp(h:3306)/db¦me:X@10.0.0.1", "run¦--dsn=me:***@tcp(h:3306)/db¦me:***@10.0.0.1"),
-            ("podman¦pull¦--creds¦a:X¦x", "podman¦pull¦--creds¦a:***¦x"),
-            ("skopeo¦copy¦--src-creds=a:X¦--dest-creds¦a:X", "skopeo¦copy¦--src-creds=a:***¦--dest-creds¦a:***"),
-            ("sh¦-c¦curl -su a:X,Y h", "sh¦-c¦curl -su a:*** h"),
-            (
-                "docker¦pull¦reg:5000/x:1@sha256:ab¦npm:react@18.2.0",
-                "docker¦pull¦reg:5000/x:1@sha256:ab¦npm:react@18.2.0",
-            ),
-            ("git¦clone¦git@h:a/b@v1¦host:/x@y¦user:me@h", "git¦clone¦git@h:a/b@v1¦host:/x@y¦user:me@h"),
-        ]);
-    }
-
-    #[test]
-    fn what_is_fed_to_one_that_reads_a_password_is_masked() {
-        are_masked(&[
-            (
-                "sh¦-c¦echo X | docker login -u me --password-stdin",
-                "sh¦-c¦echo *** | docker login -u me --password-stdin",
-            ),
-            ("sh¦-c¦echo -n \"X\" | sudo -S ls", "sh¦-c¦echo -n \"***\" | sudo -S ls"),
-            ("sh¦-c¦printf '%s' X | gpg --passphrase-fd 0", "sh¦-c¦printf '***' *** | gpg --passphrase-fd ***"),
-            ("sh¦-c¦echo 'me:X' | chpasswd", "sh¦-c¦echo '***' | chpasswd"),
-            ("sh¦-c¦sudo -S ls <<< X", "sh¦-c¦sudo -S ls <<< ***"),
-            ("sh¦-c¦set -x; API_KEY=$(printf X | f (Y)) run $(date)", "sh¦-c¦set -x; API_KEY=*** run $(date)"),
-            ("sh¦-c¦echo hello | sudo tee /x", "sh¦-c¦echo hello | sudo tee /x"),
         ]);
     }
 

@@ -15,6 +15,7 @@ mod run_files;
 mod s3;
 mod secret;
 mod secret_names;
+mod shell_words;
 mod spool;
 mod spool_limit;
 mod state;

@@ -143,6 +143,7 @@ fn last_word(name: &str) -> (&str, &str) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::mask::tests::are_masked;
     use super::*;
 
     #[test]
@@ -204,5 +205,36 @@ mod tests {
             assert!(!is_secret(name), "{name}");
         }
         assert!(!is_bare_secret("apt-key") && is_bare_secret("api-token") && is_bare_secret("preshared-key"));
+    }
+
+    #[test]
+    fn the_last_word_of_a_name_makes_it_secret() {
+        are_masked(&[
+            (
+                "env¦OPENAI_KEY=X¦STRIPE_KEY=X¦AZURE_STORAGE_KEY=X¦run",
+                "env¦OPENAI_KEY=***¦STRIPE_KEY=***¦AZURE_STORAGE_KEY=***¦run",
+            ),
+            (
+                "env¦SSHPASS=X¦PGPASSWORD=X¦nmap¦--script-args¦smbpass=X",
+                "env¦SSHPASS=***¦PGPASSWORD=***¦nmap¦--script-args¦smbpass=***",
+            ),
+            (
+                "run¦--openai-key¦X¦--openai_key=X¦+secrets.key=X",
+                "run¦--openai-key¦***¦--openai_key=***¦+secrets.key=***",
+            ),
+            (
+                "curl¦-H¦X-Auth-Key: X¦-sH¦Ocp-Apim-Subscription-Key: X",
+                "curl¦-H¦X-Auth-Key:***¦-sH¦Ocp-Apim-Subscription-Key:***",
+            ),
+            ("curl¦-H¦x-functions-key: X", "curl¦-H¦x-functions-key:***"),
+            ("tailscale¦up¦--authkey¦X", "tailscale¦up¦--authkey¦***"),
+            ("redis-server¦--requirepass¦X", "redis-server¦--requirepass¦***"),
+            ("redis-cli¦config¦set¦requirepass¦X", "redis-cli¦config¦set¦requirepass¦***"),
+            ("wg¦set¦wg0¦preshared-key¦X", "wg¦set¦wg0¦preshared-key¦***"),
+            (
+                "sort¦--sort-key¦a¦--primary-key=b¦PUBLIC_KEY=c¦--key-size¦4096",
+                "sort¦--sort-key¦a¦--primary-key=b¦PUBLIC_KEY=c¦--key-size¦4096",
+            ),
+        ]);
     }
 }
