@@ -93,6 +93,10 @@ pub(super) fn parameters(text: &str) -> String {
         let sign = behind[name.len()..].chars().next().filter(|c| *c == '=' || is_list && *c == ':');
         let Some(sign) = sign.filter(|_| is_one) else { continue };
         let value = &behind[name.len() + 1..];
+        if value.starts_with('=') && !is_secret(name) {
+            // `Tags[?Key=='Name']` compares.
+            continue;
+        }
         let quote = value.chars().next().filter(|c| "\"'`".contains(*c));
         let quoted = quote.map_or(0, |quote| value[1..].find(quote).map_or(value.len(), |end| end + 2));
         let is_end = |c: char| c.is_whitespace() || "&#\"'`;<>|".contains(c) || c == ',' && start.ends_with(',');

@@ -288,7 +288,7 @@ pub(super) mod tests {
     #[test]
     fn a_long_word_is_no_deep_recursion() {
         for part in ["a=", "a:", "'a ", "--a=\" '", "(\"'` "] {
-            assert_eq!(command(&[part.repeat(100_000)]).len(), 1);
+            assert_eq!(command(&[part.repeat(20_000)]).len(), 1);
         }
     }
 
@@ -374,6 +374,9 @@ pub(super) mod tests {
                 format!("aws¦configure¦set¦aws_secret_access_key¦{value}"),
                 format!("docker¦login¦-u¦me¦-p¦{value}"),
                 format!("smbclient¦-U¦me%{value}¦//h/s"),
+                format!("sh¦-c¦sshpass -px{value} ssh h; curl -sSu me:{value} h; me:{value}@h"),
+                format!("run¦DB_KEY={value}¦Server=h;Password={value};Port=1¦a=1,b.key={value}"),
+                format!("python¦-c¦os.environ[\"HF_TOKEN\"] = \"{value}\"; api_key = '{value}'"),
                 format!("sh¦-c¦mongo -u me -p {value} && ldapsearch -w '{value}' && curl -b s={value} x"),
                 format!("sh¦-c¦exec x --password '{value} {value}' -H \"Authorization: Bearer {value}\""),
             ] {

@@ -93,6 +93,8 @@ pub(super) struct ToolForms {
 }
 
 struct Form {
+    /// Which of [`FORMS`].
+    index: usize,
     parts: Vec<&'static str>,
     seen: usize,
 }
@@ -101,8 +103,12 @@ impl ToolForms {
     /// To be called with each word that can be a program.
     pub(super) fn see(&mut self, word: &str) {
         let Some(name) = word.rsplit('/').next().filter(|name| is_name(name)) else { return };
-        let forms = FORMS.iter().filter(|(tools, _)| tools.iter().any(|tool| is_like(name, tool)));
-        self.forms.extend(forms.map(|(_, form)| Form { parts: form.split(' ').collect(), seen: 0 }));
+        for (index, (tools, form)) in FORMS.iter().enumerate() {
+            let is_new = || self.forms.iter().all(|known| known.index != index);
+            if tools.iter().any(|tool| is_like(name, tool)) && is_new() {
+                self.forms.push(Form { index, parts: form.split(' ').collect(), seen: 0 });
+            }
+        }
     }
 
     /// The word with its password masked, if it has one. To be called with each word.
@@ -120,7 +126,7 @@ impl Form {
         let is_value = self.seen > 0 && self.parts[self.seen - 1].starts_with('-');
         if let Some((option, value)) = part.split_once('~') {
             let behind = word.strip_prefix(option);
-            if behind == Some("") || is_last_of_letters(word, option) {
+            if behind.map_or_else(|| is_last_of_letters(word, option), str::is_empty) {
                 (self.parts, self.seen) = (vec![option, value], 1);
                 return None;
             }
@@ -244,6 +250,7 @@ mod tests {
             ("wandb¦login¦--relogin¦X", "wandb¦login¦--relogin¦***"),
             ("wandb¦login¦--host¦https://h¦X", "wandb¦login¦--host¦https://h¦***"),
             ("nuget¦push¦a.nupkg¦-s¦https://h/v3¦-k¦X", "nuget¦push¦a.nupkg¦-s¦https://h/v3¦-k¦***"),
+            ("sshpass¦-pshop¦ssh¦h", "sshpass¦-p***¦ssh¦h"),
             ("sudo¦useradd¦-mp¦X¦me", "sudo¦useradd¦-mp¦***¦me"),
             ("zip¦-rP¦X¦a.zip¦src", "zip¦-rP¦***¦a.zip¦src"),
             ("mc¦alias¦set¦a¦http://h¦AKEY¦X", "mc¦alias¦set¦a¦http://h¦AKEY¦***"),
