@@ -214,6 +214,8 @@ fn secrets_on_the_command_line_are_not_sent() {
     let words = ["-H", "Authorization: Bearer SECRET", "--pass", "SECRET", "--password", "-SECRET", "-u", "me:SECRET"];
     let mut command = speaking(&server, &state);
     command.args(["-q", "--set", "sinks.sentinel-s3.finish_timeout_secs=1", "--", "echo"]).args(words);
+    command.args(["host=h password = SECRET", "os.environ[\"HF_TOKEN\"] = \"SECRET\"", "Server=h;Password=SECRET;"]);
+    command.args(["OPENAI_KEY=SECRET", "username=a,password=SECRET", "me:SECRET@host", "curl", "-su", "me:SECRET"]);
     command.args(["sh -c \"curl -H 'Cookie: SECRET' https://me:SECRET@host/\""]).output().unwrap();
     // What would be sent is what waits.
     let runs = std::fs::read_dir(state.path().join("resource-tracker/spool")).unwrap().flatten();

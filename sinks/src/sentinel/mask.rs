@@ -1,19 +1,21 @@
 //! Takes what looks like a secret out of a command line.
 
-use super::password_options::{Password, PasswordOptions};
-use super::secret_names::{is_name, is_secret};
+use super::accounts::{account, is_url, is_user_in_one, parameters, url, without_password};
+use super::secret_names::{is_bare_secret, is_name, is_secret};
+use super::shell_words::{reads_password, shell_words, substitution, unquoted};
 use super::token_forms;
+use super::tool_forms::ToolForms;
 
 /// Options whose value is `user:password`, or `user%password`.
-const USERS: [&str; 5] = ["-u", "-U", "--user", "--proxy-user", "--userpwd"];
+const USERS: [&str; 8] = ["-u", "-U", "--user", "--proxy-user", "--userpwd", "--creds", "--src-creds", "--dest-creds"];
 /// What stands between `Authorization:` and the secret.
 const SCHEMES: [&str; 5] = ["bearer", "basic", "digest", "negotiate", "token"];
 /// In a word, they tell that there are words in it.
 const BRACKETS_AND_QUOTES: [char; 6] = ['{', '[', '(', '"', '\'', '`'];
-/// Parameters of an address that are secret, beside those whose names say so: signatures, and keys of interfaces.
-const PARAMETERS: [&str; 3] = ["key", "sig", "signature"];
 /// Options whose value is a name of a user, a container or a network, and so no program.
 const NAMES: [&str; 9] = ["-n", "-u", "--user", "-g", "--group", "--name", "--hostname", "--network", "--namespace"];
+/// Between a name and its value, where blanks are around it.
+const SIGNS: [&str; 6] = ["=", ":", ":=", "=>", "==", "+="];
 /// Between commands of a shell.
 const BETWEEN_COMMANDS: [char; 4] = [';', '|', '&', '\n'];
 const MASK: &str = "***";
@@ -24,6 +26,19 @@ const DEPTH: u32 = 6;
 /// `-H "Authorization: …"`, the credentials in URLs, and tokens of a well-known form masked; also in a word that is a
 /// command line itself.
 pub(crate) fn command(words: &[String]) -> Vec<String> {
+    let mut masked = once(words);
+    // A mask can make plain what is beside it. Mostly nothing changes any more.
+    for _ in 0..DEPTH {
+        let again = once(&masked);
+        if again == masked {
+            break;
+        }
+        masked = again;
+    }
+    masked
+}
+
+fn once(words: &[String]) -> Vec<String> {
     let has_access_key = words.iter().any(|word| token_forms::has_access_key(word));
     let anywhere = |word: String| {
         let word = token_forms::mask(&parameters(&word));
@@ -33,23 +48,37 @@ pub(crate) fn command(words: &[String]) -> Vec<String> {
 }
 
 fn masked(words: &[String], depth: u32) -> Vec<String> {
-    let (mut is_value, mut is_bare_value, mut is_user, mut is_name) = (false, false, false, false);
-    let mut options = PasswordOptions::default();
+    let (mut is_value, mut is_bare_value, mut is_user, mut is_plain_name) = (false, false, false, false);
+    let (mut is_named, mut is_masked) = (false, false);
+    let mut tools = ToolForms::default();
     let mask = |word: &String| {
-        let is_named = std::mem::replace(&mut is_name, NAMES.contains(&word.as_str()));
+        let is_plain_name = std::mem::replace(&mut is_plain_name, NAMES.contains(&word.as_str()));
         let is_users = std::mem::replace(&mut is_user, USERS.contains(&word.as_str()));
+        let by_tool = tools.mask(word);
+        if !is_plain_name {
+            tools.see(word);
+        }
+        let is_bare = is_bare_secret(word);
+        let is_named = std::mem::replace(&mut is_named, is_bare || is_secret(word));
+        let is_masked = std::mem::replace(&mut is_masked, is_value);
+        // `name = value`, and `name: type = value`.
+        if (is_named || is_masked || is_value) && SIGNS.contains(&word.as_str()) {
+            (is_value, is_bare_value) = (true, false);
+            return word.clone();
+        }
+        if is_named && !is_value && word.starts_with(['=', ':']) {
+            is_bare_value = false;
+            return format!("{}{MASK}", &word[..1]);
+        }
         // Without a hyphen, a name is as likely one of a thing, which options come after.
-        is_value |= std::mem::replace(&mut is_bare_value, is_bare_secret(word)) && !word.starts_with('-');
+        is_value |= std::mem::replace(&mut is_bare_value, is_bare) && !word.starts_with('-');
         if std::mem::take(&mut is_value) {
             // A scheme comes before its value, and an option that seems to be one can be the name of the next.
             is_value = SCHEMES.contains(&word.to_lowercase().as_str()) || (word.starts_with('-') && is_secret(word));
             return MASK.to_owned();
         }
-        match options.take(word) {
-            Some(Password::Behind(option)) => return format!("{option}{MASK}"),
-            Some(Password::Next) => is_value = true,
-            None if !is_named => options.see(word),
-            None => (),
+        if let Some(masked) = by_tool {
+            return masked;
         }
         let (masked, names_next) = masked_word(word, depth);
         is_value |= names_next;
@@ -73,6 +102,9 @@ fn masked_word(word: &str, depth: u32) -> (String, bool) {
         if is_user_in_one(name) {
             return (without_password(word), false);
         }
+        if let Some(masked) = account(word) {
+            return (masked, false);
+        }
         if depth > 0 && is_name(name) && !value.is_empty() {
             // `--header=Authorization: …`, `DSN=postgres://…`
             let (value, is_behind) = masked_word(value, depth - 1);
@@ -91,123 +123,44 @@ fn masked_word(word: &str, depth: u32) -> (String, bool) {
 /// A word that is a command line, or data: `sh -c "curl -H 'Authorization: …'"`, `{"password":"…"}`.
 fn text(line: &str, depth: u32) -> String {
     let spans = shell_words(line);
+    let is_one_command =
+        |(_, end): &(usize, usize), (start, _): &(usize, usize)| !line[*end..*start].contains(BETWEEN_COMMANDS);
+    let commands: Vec<Vec<(&str, usize, usize)>> = spans
+        .chunk_by(is_one_command)
+        .map(|spans| spans.iter().map(|(start, end)| (unquoted(&line[*start..*end]), *start, *end)).collect())
+        .collect();
     let (mut out, mut at) = (String::new(), 0);
-    for spans in spans.chunk_by(|(_, end), (start, _)| !line[*end..*start].contains(BETWEEN_COMMANDS)) {
-        let words: Vec<String> = spans.iter().map(|(start, end)| unquoted(&line[*start..*end]).to_owned()).collect();
+    for (index, command) in commands.iter().enumerate() {
+        let words: Vec<String> = command.iter().map(|(word, ..)| (*word).to_owned()).collect();
+        let next = commands.get(index + 1).filter(|_| ["echo", "printf"].contains(&command[0].0));
+        let is_fed = next.is_some_and(|next| reads_password(next));
         let mut is_option_masked = false;
-        for ((word, masked), (start, end)) in words.iter().zip(masked(&words, depth)).zip(spans) {
-            if is_option_masked && line[at..*start] == *"," {
+        for (place, (masked, (word, start, end))) in masked(&words, depth).into_iter().zip(command).enumerate() {
+            if *start < at {
+                continue;
+            }
+            let between = &line[at..*start];
+            if is_option_masked && between == "," {
                 // A shell does not part words there.
                 at = *end;
                 continue;
             }
+            let is_said =
+                is_fed && place > 0 && !word.starts_with('-') || between.contains("<<<") && reads_password(command);
+            let masked = if is_said { MASK.to_owned() } else { masked };
             is_option_masked = line[*start..].starts_with('-') && masked.ends_with(MASK);
-            out.push_str(&line[at..*start]);
-            out.push_str(if *word == masked { &line[*start..*end] } else { &masked });
+            out.push_str(between);
+            let raw = &line[*start..*end];
+            let quote = &raw[..(raw.len() - word.len()) / 2];
+            out.extend(if *word == masked { [raw, "", ""] } else { [quote, &masked, quote] });
             at = *end;
+            if *word != masked && word.ends_with('$') {
+                // `KEY=$(…)` is one word.
+                at += substitution(&line[at..]);
+            }
         }
     }
     out + &line[at..]
-}
-
-/// Where the words of a command line are, roughly as a shell parts them.
-fn shell_words(line: &str) -> Vec<(usize, usize)> {
-    let (mut spans, mut start, mut quote) = (Vec::new(), None, None);
-    for (at, c) in line.char_indices() {
-        let parts_words = quote.is_none() && (c.is_whitespace() || ";|&(){}[]<>,".contains(c));
-        if parts_words {
-            spans.extend(start.take().map(|start| (start, at)));
-            continue;
-        }
-        start.get_or_insert(at);
-        match quote {
-            Some(open) if open == c => quote = None,
-            None if "'\"`".contains(c) => quote = Some(c),
-            _ => (),
-        }
-    }
-    spans.extend(start.map(|start| (start, line.len())));
-    spans
-}
-
-/// Without the quotes around it.
-fn unquoted(word: &str) -> &str {
-    let inner = ['"', '\'', '`'].iter().find_map(|quote| {
-        let inner = word.strip_prefix(*quote)?.strip_suffix(*quote)?;
-        // `"name":"value"` is two of them.
-        (!inner.contains(*quote)).then_some(inner)
-    });
-    inner.unwrap_or(word)
-}
-
-/// Whether a word is the name of a secret without being an option: `aws configure set aws_secret_access_key X`.
-fn is_bare_secret(word: &str) -> bool {
-    let last = word.rsplit(['.', ':']).next().unwrap_or_default();
-    !word.starts_with('-') && (last.contains(['_', '-']) || last == "password") && is_secret(last)
-}
-
-/// `user:password` with the password masked; two numbers are those of a user and a group. Samba has `user%password`, and
-/// `date -u` a format there.
-fn without_password(word: &str) -> String {
-    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    let Some(at) = word.find([':', '%']) else { return word.to_owned() };
-    let (user, password) = (&word[..at], &word[at + 1..]);
-    let is_both = match word.as_bytes()[at] {
-        b'%' => user.trim_start_matches('-').starts_with(|c: char| c.is_alphanumeric()),
-        _ => !is_number(user) || !is_number(password),
-    };
-    if is_both { format!("{}{MASK}", &word[..=at]) } else { word.to_owned() }
-}
-
-/// Whether this is an option with one letter and a user: `-uadmin`.
-fn is_user_in_one(name: &str) -> bool {
-    let user = name.strip_prefix("-u").or_else(|| name.strip_prefix("-U"));
-    user.is_some_and(|user| is_name(user) && !user.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-fn is_url(word: &str) -> bool {
-    let is_scheme = |scheme: &str| scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
-    word.split_once("://").is_some_and(|(scheme, _)| is_scheme(scheme))
-}
-
-/// `https://user:password@host/` without the credentials.
-fn url(word: &str) -> String {
-    let Some((scheme, rest)) = word.split_once("://") else { return word.to_owned() };
-    let (address, query) = rest.split_once('?').map_or((rest, None), |(address, query)| (address, Some(query)));
-    let slash = address.find('/').unwrap_or(address.len());
-    // A slash can stand in a password, though it should not: what follows the colon is then no port.
-    let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    let has_more = address[..slash].rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']') && !is_port(port));
-    let end = if has_more { address.len() } else { slash };
-    let address = match address[..end].rsplit_once('@') {
-        Some((_, host)) => format!("{MASK}@{host}{}", &address[end..]),
-        None => address.to_owned(),
-    };
-    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
-    format!("{scheme}://{address}{query}")
-}
-
-/// The secrets of `?token=x&key=y`, which need not stand in a whole address.
-fn parameters(text: &str) -> String {
-    let (mut out, mut rest) = (String::new(), text);
-    while let Some(before) = rest.find(['?', '&', '#']) {
-        let (start, behind) = rest.split_at(before + 1);
-        out.push_str(start);
-        rest = behind;
-        let name = &behind[..behind.find(|c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c)).unwrap_or(0)];
-        let Some(value) = behind[name.len()..].strip_prefix('=').filter(|_| is_secret_parameter(name)) else {
-            continue;
-        };
-        let end = value.find(|c: char| c.is_whitespace() || "&#\"'`;<>|".contains(c)).unwrap_or(value.len());
-        out.extend([name, "=", MASK]);
-        rest = &value[end..];
-    }
-    out + rest
-}
-
-fn is_secret_parameter(name: &str) -> bool {
-    let last = name.rsplit('-').next().unwrap_or_default().to_lowercase();
-    is_secret(name) || PARAMETERS.contains(&name.to_lowercase().as_str()) || last == "signature"
 }
 
 #[cfg(test)]
@@ -219,6 +172,13 @@ pub(super) mod tests {
     /// Words are parted by `¦`.
     pub(in super::super) fn masked(line: &str) -> String {
         command(&line.split('¦').map(str::to_owned).collect::<Vec<_>>()).join("¦")
+    }
+
+    /// Lines, and what they become.
+    pub(in super::super) fn are_masked(cases: &[(&str, &str)]) {
+        for (line, expected) in cases {
+            assert_eq!(masked(line), *expected);
+        }
     }
 
     #[test]
@@ -248,7 +208,7 @@ pub(super) mod tests {
             ("curl¦-d{\"a\":1,\"password\":\"h,2\",\"b\":[2]}", "curl¦-d{\"a\":1,\"password\":***,\"b\":[2]}"),
             ("curl¦--data={'user':{'token':'abc'}}", "curl¦--data={'user':{'token':***}}"),
             ("run¦{\\\"password\\\":\\\"x\\\"}¦{token:abc}", "run¦{\\\"password\\\":***}¦{token:***}"),
-            ("run¦[\"--password\",\"x\",\"-v\"]", "run¦[\"--password\",***,\"-v\"]"),
+            ("run¦[\"--password\",\"x\",\"-v\"]", "run¦[\"--password\",\"***\",\"-v\"]"),
             ("run¦f(token='abc')¦http://u:p{w@h/", "run¦f(token=***)¦http://***@h/"),
             ("run¦{\"epochs\":50,\"name\":\"it's\"}", "run¦{\"epochs\":50,\"name\":\"it's\"}"),
             ("curl¦--header=X-Api-Key: abc", "curl¦--header=X-Api-Key:***"),
@@ -257,9 +217,9 @@ pub(super) mod tests {
             ("http¦Authorization:¦Bearer¦abc¦x", "http¦Authorization:***¦***¦***¦x"),
             (
                 "sh¦-c¦curl -H 'Authorization: Bearer abc' \"https://u:p@x/\" && run --password \"x y\" -v",
-                "sh¦-c¦curl -H Authorization:*** https://***@x/ && run --password *** -v",
+                "sh¦-c¦curl -H 'Authorization:***' \"https://***@x/\" && run --password \"***\" -v",
             ),
-            ("sh¦-c¦ssh h 'curl -H \"PRIVATE-TOKEN: abc\" x'", "sh¦-c¦ssh h curl -H PRIVATE-TOKEN:*** x"),
+            ("sh¦-c¦ssh h 'curl -H \"PRIVATE-TOKEN: abc\" x'", "sh¦-c¦ssh h 'curl -H \"PRIVATE-TOKEN:***\" x'"),
             ("python¦-c¦f(a=1, token='abc')", "python¦-c¦f(a=1, token=***)"),
             ("sh¦-c¦sleep 0.3; exit 3", "sh¦-c¦sleep 0.3; exit 3"),
             (
@@ -295,13 +255,103 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn blanks_quotes_and_brackets_may_stand_between_a_name_and_its_value() {
+        are_masked(&[
+            ("psql¦host=h user=me password = X", "psql¦host=h user=me password = ***"),
+            ("psql¦host=h password =X user=me", "psql¦host=h password =*** user=me"),
+            ("python¦-c¦os.environ[\"HF_TOKEN\"] = \"X\"", "python¦-c¦os.environ[\"HF_TOKEN\"] = \"***\""),
+            ("python¦-c¦os.environ['HF_TOKEN']='X'; f()", "python¦-c¦os.environ['HF_TOKEN']=***; f()"),
+            ("python¦-c¦api_key = \"X\"", "python¦-c¦api_key = \"***\""),
+            ("python¦-c¦x(); token: str = 'X'", "python¦-c¦x(); token:*** *** = '***'"),
+            ("python¦-c¦x = {\"token\" : \"X\", \"a\" : 1}", "python¦-c¦x = {\"token\" : \"***\", \"a\" : 1}"),
+            ("ruby¦-e¦{:password => 'X', :a => 1}", "ruby¦-e¦{:password => '***', :a => 1}"),
+            ("http¦post¦h¦password¦=¦X", "http¦post¦h¦password¦=¦***"),
+            ("python¦-c¦a = 1; epochs : 5", "python¦-c¦a = 1; epochs : 5"),
+        ]);
+    }
+
+    #[test]
+    fn names_count_within_lists() {
+        are_masked(&[
+            ("run¦--conn¦Server=h;Password=X;", "run¦--conn¦Server=h;Password=***;"),
+            ("run¦--db=Server=h;Uid=a;Pwd=X;Port=1", "run¦--db=Server=h;Uid=a;Pwd=***;Port=1"),
+            ("run¦Server=h;Password=\"X;Y\";Port=1", "run¦Server=h;Password=***;Port=1"),
+            ("run¦AccountName=a;AccountKey=X==", "run¦AccountName=a;AccountKey=***"),
+            ("run¦Endpoint=sb://h/;SharedAccessKey=X", "run¦Endpoint=sb://h/;SharedAccessKey=***"),
+            ("java¦jdbc:sqlserver://h;user=a;password=X", "java¦jdbc:sqlserver://h;user=a;password=***"),
+            ("mount¦-o¦username=a,password=X,uid=1¦/m", "mount¦-o¦username=a,password=***,uid=1¦/m"),
+            ("helm¦--set¦a=1,db.password=X", "helm¦--set¦a=1,db.password=***"),
+            ("sh¦-c¦mount -o username=a,password=X /m", "sh¦-c¦mount -o username=a,password=*** /m"),
+        ]);
+    }
+
+    #[test]
     fn a_long_word_is_no_deep_recursion() {
         for part in ["a=", "a:", "'a ", "--a=\" '", "(\"'` "] {
-            assert_eq!(command(&[part.repeat(100_000)]).len(), 1);
+            assert_eq!(command(&[part.repeat(20_000)]).len(), 1);
         }
     }
 
+    /// Words of what commands are made of, and of anything.
+    fn words() -> impl Strategy<Value = Vec<String>> {
+        let parts = [
+            "--password",
+            "token",
+            "API_KEY",
+            "curl",
+            "mysql",
+            "vault",
+            "login",
+            "-p",
+            "-su",
+            "a:b",
+            "@host",
+            "://",
+            "=",
+            ":",
+            " = ",
+            ";",
+            ",",
+            "|",
+            " ",
+            "'",
+            "\"",
+            "`",
+            "(",
+            ")",
+            "$(",
+            "[",
+            "]",
+            "{",
+            "}",
+            "<<<",
+            "echo ",
+            "sudo -S",
+            "Bearer ",
+            "x",
+            "é",
+            "***",
+            "?sig=",
+            "\n",
+            "\\",
+            "%",
+            "/",
+            "-",
+            "hooks.slack.com/services/",
+            "AKIAIOSFODNN7EXAMPLE",
+            "sk-0123456789abcdefgh",
+        ];
+        let made = prop::collection::vec(prop::sample::select(parts.to_vec()), 0..12).prop_map(|parts| parts.concat());
+        prop::collection::vec(prop_oneof![made, "[-=:/'\" a-z?@]{0,20}", ".{0,20}"], 0..6)
+    }
+
     proptest! {
+        #[test]
+        fn what_is_masked_stays_as_it_is(words in words()) {
+            let once = command(&words);
+            prop_assert_eq!(command(&once), once);
+        }
+
         #[test]
         fn any_command_keeps_its_number_of_words(words in prop::collection::vec("[-=:/'\" a-z?@]{0,20}|.{0,20}", 0..6)) {
             prop_assert_eq!(command(&words).len(), words.len());
@@ -324,6 +374,9 @@ pub(super) mod tests {
                 format!("aws¦configure¦set¦aws_secret_access_key¦{value}"),
                 format!("docker¦login¦-u¦me¦-p¦{value}"),
                 format!("smbclient¦-U¦me%{value}¦//h/s"),
+                format!("sh¦-c¦sshpass -px{value} ssh h; curl -sSu me:{value} h; me:{value}@h"),
+                format!("run¦DB_KEY={value}¦Server=h;Password={value};Port=1¦a=1,b.key={value}"),
+                format!("python¦-c¦os.environ[\"HF_TOKEN\"] = \"{value}\"; api_key = '{value}'"),
                 format!("sh¦-c¦mongo -u me -p {value} && ldapsearch -w '{value}' && curl -b s={value} x"),
                 format!("sh¦-c¦exec x --password '{value} {value}' -H \"Authorization: Bearer {value}\""),
             ] {

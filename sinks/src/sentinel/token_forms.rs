@@ -48,6 +48,9 @@ const JWT: &str = "eyJ";
 const ACCESS_KEYS: [&str; 2] = ["AKIA", "ASIA"];
 const ACCESS_KEY: usize = 20;
 const SECRET_OF_ACCESS_KEY: usize = 40;
+/// Addresses whose paths are secret from there on.
+const HOOKS: [&str; 4] =
+    ["hooks.slack.com/services/", "discord.com/api/webhooks/", "discordapp.com/api/webhooks/", "api.telegram.org/bot"];
 /// So much is looked at to know how one begins.
 const LONGEST_LOOK: usize = 1024;
 
@@ -55,7 +58,8 @@ const LONGEST_LOOK: usize = 1024;
 pub(super) fn mask(word: &str) -> String {
     let (mut out, mut at, mut copied) = (String::new(), 0, 0);
     while at < word.len() {
-        match length(word, at) {
+        // Behind one, another may begin.
+        match length(&word[copied..], at - copied) {
             Some(length) => {
                 out.extend([&word[copied..at], MASK]);
                 (at, copied) = (at + length, at + length);
@@ -88,6 +92,9 @@ pub(super) fn mask_secret_of_access_key(word: &str) -> String {
 /// How long the token is that begins here, if one does.
 fn length(word: &str, at: usize) -> Option<usize> {
     let rest = &word[at..];
+    if let Some(length) = hook(word, at) {
+        return Some(length);
+    }
     let form = |form: &&Form| {
         let Some(body) = rest.strip_prefix(form.prefix) else { return false };
         let body = run(body, LONGEST_LOOK, is_part);
@@ -121,6 +128,14 @@ fn jwt(rest: &str) -> Option<usize> {
     let payload = run(behind, usize::MAX, is_part);
     behind[payload.len()..].strip_prefix('.').filter(|_| payload.len() > 4)?;
     Some(run(rest, usize::MAX, |byte| is_part(byte) || byte == b'.').len())
+}
+
+/// What is behind an address whose path is secret.
+fn hook(word: &str, at: usize) -> Option<usize> {
+    let (before, rest) = word.split_at(at);
+    HOOKS.iter().find(|hook| before.ends_with(**hook))?;
+    let path = run(rest, usize::MAX, |byte| byte.is_ascii_graphic() && !b"\"'`?#;,|&<>(){}[]".contains(&byte));
+    (!path.is_empty()).then_some(path.len())
 }
 
 /// Whether a name may begin after this: at the beginning, after an option of one letter, or after what is no letter; those
@@ -164,6 +179,12 @@ mod tests {
             ("run¦half_hf_abcdefghijklmnop012345".to_owned(), "run¦half_***"),
             ("run¦-v¦eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc-_9¦x".to_owned(), "run¦-v¦***¦x"),
             ("run¦eyJhbGciOiJIUzI1NiJ9.toml".to_owned(), "run¦eyJhbGciOiJIUzI1NiJ9.toml"),
+            (
+                "curl¦-d¦x¦https://hooks.slack.com/services/T0/B0/x".to_owned(),
+                "curl¦-d¦x¦https://hooks.slack.com/services/***",
+            ),
+            ("get¦https://api.telegram.org/bot1:x/send?a=b".to_owned(), "get¦https://api.telegram.org/bot***?a=b"),
+            ("get¦https://discord.com/api/webhooks/".to_owned(), "get¦https://discord.com/api/webhooks/"),
             (format!("s3¦AKIAIOSFODNN7EXAMPLE¦{secret}"), "s3¦***¦***"),
             (format!("s3¦AKIAIOSFODNN7EXAMPLE:{secret}"), "s3¦***:***"),
             (format!("s3¦--access-key=AKIAIOSFODNN7EXAMPLE¦{secret}"), "s3¦--access-key=***¦***"),
@@ -188,7 +209,7 @@ mod tests {
     #[test]
     fn commands_without_a_secret_stay_as_they_are() {
         let lines: Vec<&str> = include_str!("commands.txt").lines().collect();
-        assert!(lines.len() >= 50, "{}", lines.len());
+        assert!(lines.len() >= 150, "{}", lines.len());
         for line in lines {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
             assert_eq!(command(&words).join(" "), line);
