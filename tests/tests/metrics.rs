@@ -202,7 +202,8 @@ fn every_field_of_the_specification_is_there() {
     );
     has(
         &sample["cpu"],
-        "process_utime_secs process_stime_secs process_rss_mib process_pss_mib process_disk_read_bytes \
+        "process_utime_secs process_stime_secs process_rss_mib process_pss_mib process_memory_mib process_anon_mib \
+         process_file_mib process_shmem_mib process_swap_mib process_hugetlb_mib process_disk_read_bytes \
          process_disk_write_bytes process_thread_count process_major_faults process_voluntary_context_switches \
          process_involuntary_context_switches",
     );
