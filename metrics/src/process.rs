@@ -28,8 +28,8 @@ pub struct ProcessMetrics {
     /// Resident memory of the tree; pages that processes share count in each. `/proc/PID/stat`, `rss`
     #[schemars(transform = Gauge("MiB"))]
     pub process_rss_mib: Option<f64>,
-    /// The most memory so far that the tree had resident at a tick, or that one process of it ever had; so a peak
-    /// between two ticks is not missed. `/proc/PID/status`, `VmHWM`; for what has ended `ru_maxrss` of `wait4`
+    /// The most memory so far that the tree had resident at a tick, or that one process of it ever had, pages of files
+    /// included. Processes that peak together between two ticks are in `process_peak_memory_mib`. `/proc/PID/status`, `VmHWM`; for what has ended `ru_maxrss` of `wait4`
     #[schemars(transform = Gauge("MiB"))]
     pub process_peak_rss_mib: Option<f64>,
     /// Resident memory of the tree, where a page that N processes share counts 1/N. Reading it costs the job, so it is
@@ -39,14 +39,15 @@ pub struct ProcessMetrics {
     /// How old `process_pss_mib` is.
     #[schemars(transform = Gauge("seconds"))]
     pub process_pss_age_secs: Option<f64>,
-    /// Resident memory of the tree at the sample, where a page that N processes share counts about 1/N:
+    /// Resident memory of the tree at the sample, where a page that N processes share counts about 1/N; an estimate:
     /// `process_rss_mib`, times what PSS was of RSS when `process_pss_mib` was read. Before that it is `process_rss_mib`.
     /// `/proc/PID/stat`, `rss`; `/proc/PID/smaps_rollup`, `Pss` and `Rss`
     #[schemars(transform = Gauge("MiB"))]
     pub process_memory_mib: Option<f64>,
     /// The most memory so far that the tree needed at one time: without page cache and mapped pages of files, which the kernel
-    /// can take back, and with swap and huge pages of `hugetlbfs` where they were there at a tick. `process_peak_source`
-    /// says how it was found.
+    /// can take back; with files in `tmpfs` and memory of the kernel if a cgroup counts it; and with swap and huge pages of
+    /// `hugetlbfs` if they were there at a tick. `process_peak_source` says how it was found.
+    /// v2 `memory.peak` and `memory.stat`, v1 `memory.max_usage_in_bytes` and `memory.stat`; else as `process_peak_rss_mib`
     #[schemars(transform = Gauge("MiB"))]
     pub process_peak_memory_mib: Option<f64>,
     /// How `process_peak_memory_mib` was found.

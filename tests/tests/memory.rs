@@ -67,7 +67,7 @@ fn workers_that_peak_together_between_two_ticks() {
     assert!(!is_by_cgroup && (100.0..=1000.0).contains(&most), "{most}");
     // At a tick all of them are seen in either way.
     let samples = run(&["-i", "50ms", "--no-cgroup"], &job);
-    assert!((800.0..=1000.0).contains(&peak(&samples).0), "{:?}", peak(&samples));
+    assert!((750.0..=1000.0).contains(&peak(&samples).0), "{:?}", peak(&samples));
 }
 
 #[test]

@@ -185,6 +185,10 @@ mod tests {
         let job = JobCgroup { unified: Some(root.join("unified/job")), ..JobCgroup::default() };
         let own = Reading { cpu: Some(5000), ..Reading::default() };
         assert_eq!(read(membership.clone(), &job), ("job".into(), own));
+        // One of v1 for memory, which nothing but the job is in.
+        tree(root, &[("memory/shell/job/memory.usage_in_bytes", "3\n")]);
+        let job = JobCgroup { memory: Some(root.join("memory/shell/job")), ..job };
+        assert_eq!(read(membership.clone(), &job), ("job".into(), Reading { memory: Some(3), ..own }));
         // Without one of its own, it is the shell's by name as well.
         let shells = Reading { memory: Some(7), memory_peak: Some(2_036_334_592), ..Reading::default() };
         assert_eq!(read(membership, &JobCgroup::default()), ("shell".into(), shells));

@@ -62,6 +62,8 @@ struct GroupPeak {
     parse: fn(&[u8]) -> Option<MemoryStat>,
     peak: u64,
     cache: u64,
+    /// Beside what is charged.
+    not_charged: u64,
     read_at: Option<Instant>,
     stat_at: Option<Instant>,
     most: u64,
@@ -76,6 +78,7 @@ impl GroupPeak {
                 parse,
                 peak: 0,
                 cache: 0,
+                not_charged: 0,
                 read_at: None,
                 stat_at: None,
                 most: 0,
@@ -100,7 +103,8 @@ impl GroupPeak {
         let peak = number(words(self.peak_file.read().ok()?).next()?)?;
         let has_risen = peak > self.peak;
         self.peak = peak;
-        if has_risen || is_due(self.stat_at, STAT_EVERY) {
+        let is_more = std::mem::replace(&mut self.not_charged, not_charged) < not_charged;
+        if has_risen || is_more || is_due(self.stat_at, STAT_EVERY) {
             self.stat_at = Some(now);
             // After the peak, so that no page cache which came meanwhile counts.
             let stat = (self.parse)(self.stat_file.read().ok()?)?;
@@ -172,6 +176,24 @@ mod tests {
         let mut tree = tree(10, 0);
         (tree.sum.swap, tree.sum.hugetlb) = (Some(100), Some(1000));
         assert_eq!(look(&mut peak, &tree), (1110, PeakSource::Cgroup));
+    }
+
+    #[test]
+    fn what_comes_on_top_counts_at_once() {
+        let (group, mut peak) = Group::new();
+        group.holds(20, 10, 0);
+        let (start, mut tree) = (Instant::now(), tree(10, 0));
+        let mut most = |peak: &mut Peak, tree: &TreeMemory, millis| {
+            peak.look(tree, 0, start + Duration::from_millis(millis), false);
+            peak.so_far().0
+        };
+        assert_eq!(most(&mut peak, &tree, 0), 20);
+        tree.sum.hugetlb = Some(1000);
+        assert_eq!(most(&mut peak, &tree, 10), 20, "it was read just now");
+        assert_eq!(most(&mut peak, &tree, 100), 1010);
+        group.holds(20, 15, 0);
+        assert_eq!(most(&mut peak, &tree, 200), 1010, "nothing says that there is more");
+        assert_eq!(most(&mut peak, &tree, 1100), 1015);
     }
 
     #[test]
