@@ -183,7 +183,7 @@ mod tests {
         let (group, mut peak) = Group::new();
         group.holds(20, 10, 0);
         let (start, mut tree) = (Instant::now(), tree(10, 0));
-        let mut most = |peak: &mut Peak, tree: &TreeMemory, millis| {
+        let most = |peak: &mut Peak, tree: &TreeMemory, millis| {
             peak.look(tree, 0, start + Duration::from_millis(millis), false);
             peak.so_far().0
         };
