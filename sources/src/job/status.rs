@@ -156,9 +156,11 @@ mod tests {
 
     use super::*;
 
-    const TEXT: &[u8] = b"Name:\tmake\nState:\tS (sleeping)\nVmPeak:\t  9000 kB\nVmHWM:\t    2048 kB\nRssAnon:\t    1024 kB\n\
+    const TEXT: &[u8] =
+        b"Name:\tmake\nState:\tS (sleeping)\nVmPeak:\t  9000 kB\nVmHWM:\t    2048 kB\nRssAnon:\t    1024 kB\n\
         RssFile:\t     512 kB\nRssShmem:\t       4 kB\nVmSwap:\t       8 kB\nHugetlbPages:\t    4096 kB\n\
-        SigBlk:\t0000000000010000\nSigIgn:\t0000000000011000\nSigCgt:\t0000000000010000\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t7\n";
+        SigBlk:\t0000000000010000\nSigIgn:\t0000000000011000\nSigCgt:\t0000000000010000\n\
+        voluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t7\n";
 
     #[test]
     fn what_is_used_of_it() {

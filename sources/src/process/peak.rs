@@ -37,7 +37,8 @@ impl Peak {
         let ended = max_rss.saturating_sub(self.file);
         self.sampled = self.sampled.max(tree.need).max(tree.largest_need).max(ended);
         if let Some(group) = &mut self.group {
-            match group.read(tree.not_charged(), now, last) {
+            // One process alone can outgrow what was read last.
+            match group.read(tree.not_charged(), now, last || self.anon > group.peak) {
                 Some(most) => self.grouped = self.grouped.max(most),
                 None => self.group = None,
             }
@@ -92,10 +93,11 @@ impl GroupPeak {
         }
     }
 
-    /// The most that was needed so far; `not_charged` is needed as well now. `None` when it is gone.
-    fn read(&mut self, not_charged: u64, now: Instant, last: bool) -> Option<u64> {
+    /// The most that was needed so far; `not_charged` is needed as well now. Reads rarely, unless it `must`. `None` when it
+    /// is gone.
+    fn read(&mut self, not_charged: u64, now: Instant, must: bool) -> Option<u64> {
         let is_due =
-            |at: Option<Instant>, every| last || at.is_none_or(|at| now.saturating_duration_since(at) >= every);
+            |at: Option<Instant>, every| must || at.is_none_or(|at| now.saturating_duration_since(at) >= every);
         if !is_due(self.read_at, FASTEST) {
             return Some(self.most);
         }
@@ -194,6 +196,10 @@ mod tests {
         group.holds(20, 15, 0);
         assert_eq!(most(&mut peak, &tree, 200), 1010, "nothing says that there is more");
         assert_eq!(most(&mut peak, &tree, 1100), 1015);
+        group.holds(5000, 4000, 0);
+        tree.largest.anon = Some(4000);
+        assert_eq!(most(&mut peak, &tree, 1110), 5000);
+        assert_eq!(peak.so_far().1, PeakSource::Cgroup);
     }
 
     #[test]
