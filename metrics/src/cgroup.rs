@@ -6,7 +6,7 @@ use resource_tracker_core::unit::{Delta, Gauge, Info};
 
 /// The cgroup that the job runs in: its limits and what is used, by all that is in it. What is used is that of the cgroup
 /// that `path` names, and null where that does not count it: on v1 each controller has its own hierarchy, in which the
-/// job can be elsewhere. Limits are the lowest that hold for the job, on the way up, and null where none is set. Without
+/// job can be elsewhere. (In a hierarchy in which one was made for the job, it is that one.) Limits are the lowest that hold for the job, on the way up, and null where none is set. Without
 /// a job it is the tracker's own cgroup, and only there when something limits it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct CgroupMetrics {
@@ -35,6 +35,17 @@ pub struct CgroupMetrics {
     /// The most memory that was ever used since the cgroup was made. v2 `memory.peak`, v1 `memory.max_usage_in_bytes`
     #[schemars(transform = Gauge("MiB"))]
     pub memory_peak_mib: Option<f64>,
+    /// The part of `memory_used_mib` that is anonymous: heaps and stacks. Read at most every 100 ms. `memory.stat`, v2 `anon`,
+    /// v1 `total_rss`
+    #[schemars(transform = Gauge("MiB"))]
+    pub memory_anon_mib: Option<f64>,
+    /// The part that is page cache, which the kernel takes back when memory is short. v2 `file` less `shmem`, v1 `total_cache`
+    /// less `total_shmem`
+    #[schemars(transform = Gauge("MiB"))]
+    pub memory_file_mib: Option<f64>,
+    /// The part that is shared memory and files in `tmpfs`. v2 `shmem`, v1 `total_shmem`
+    #[schemars(transform = Gauge("MiB"))]
+    pub memory_shmem_mib: Option<f64>,
     /// Processes that were killed because memory ran out. v2 `memory.events`, v1 `memory.oom_control`, `oom_kill`
     #[schemars(transform = Delta("processes"))]
     pub oom_kills: Option<u64>,

@@ -28,8 +28,8 @@ pub struct ProcessMetrics {
     /// Resident memory of the tree; pages that processes share count in each. `/proc/PID/stat`, `rss`
     #[schemars(transform = Gauge("MiB"))]
     pub process_rss_mib: Option<f64>,
-    /// The most memory so far that the tree had resident at a tick, or that one process of it ever had; so a peak
-    /// between two ticks is not missed. `/proc/PID/status`, `VmHWM`; for what has ended `ru_maxrss` of `wait4`
+    /// The most memory so far that the tree had resident at a tick, or that one process of it ever had, pages of files
+    /// included. Processes that peak together between two ticks are in `process_peak_memory_mib`. `/proc/PID/status`, `VmHWM`; for what has ended `ru_maxrss` of `wait4`
     #[schemars(transform = Gauge("MiB"))]
     pub process_peak_rss_mib: Option<f64>,
     /// Resident memory of the tree, where a page that N processes share counts 1/N. Reading it costs the job, so it is
@@ -39,6 +39,43 @@ pub struct ProcessMetrics {
     /// How old `process_pss_mib` is.
     #[schemars(transform = Gauge("seconds"))]
     pub process_pss_age_secs: Option<f64>,
+    /// Resident memory of the tree at the sample, where a page that N processes share counts about 1/N; an estimate:
+    /// `process_rss_mib`, times what PSS was of RSS when `process_pss_mib` was read. Before that it is `process_rss_mib`.
+    /// `/proc/PID/stat`, `rss`; `/proc/PID/smaps_rollup`, `Pss` and `Rss`
+    #[schemars(transform = Gauge("MiB"))]
+    pub process_memory_mib: Option<f64>,
+    /// The most memory so far that the tree needed at one time: without page cache and mapped pages of files, which the kernel
+    /// can take back; with files in `tmpfs` and memory of the kernel if a cgroup counts it; and with swap and huge pages of
+    /// `hugetlbfs` if they were there at a tick. `process_peak_source` says how it was found.
+    /// v2 `memory.peak` and `memory.stat`, v1 `memory.max_usage_in_bytes` and `memory.stat`; else as `process_peak_rss_mib`
+    #[schemars(transform = Gauge("MiB"))]
+    pub process_peak_memory_mib: Option<f64>,
+    /// How `process_peak_memory_mib` was found.
+    #[schemars(transform = Info)]
+    pub process_peak_source: Option<PeakSource>,
+    /// Anonymous memory of the tree: heaps and stacks. This one and the next four are sums over the processes, in which what
+    /// some share counts in each. They are read of at most 100 threads a second. `/proc/PID/status`, `RssAnon`, since
+    /// Linux 4.5
+    #[schemars(transform = Gauge("MiB"))]
+    pub process_anon_mib: Option<f64>,
+    /// Pages of files that the tree has mapped: programs, libraries, data. `/proc/PID/status`, `RssFile`
+    #[schemars(transform = Gauge("MiB"))]
+    pub process_file_mib: Option<f64>,
+    /// Shared memory that the tree has mapped: that of `MAP_SHARED | MAP_ANONYMOUS`, System V and `tmpfs`. `/proc/PID/status`,
+    /// `RssShmem`
+    #[schemars(transform = Gauge("MiB"))]
+    pub process_shmem_mib: Option<f64>,
+    /// Anonymous memory of the tree that is in swap. `/proc/PID/status`, `VmSwap`
+    #[schemars(transform = Gauge("MiB"))]
+    pub process_swap_mib: Option<f64>,
+    /// Huge pages of `hugetlbfs` that the tree has mapped, which are in no other figure but the peak.
+    /// `/proc/PID/status`, `HugetlbPages`
+    #[schemars(transform = Gauge("MiB"))]
+    pub process_hugetlb_mib: Option<f64>,
+    /// How old the oldest part of the five sums before is: one process has run for so long since it was read, or was found so
+    /// long ago and is not in them yet.
+    #[schemars(transform = Gauge("seconds"))]
+    pub process_kinds_age_secs: Option<f64>,
     /// Bytes that the tree caused to be read from storage. `/proc/PID/io`, `read_bytes`
     #[schemars(transform = Delta("bytes"))]
     pub process_disk_read_bytes: Option<u64>,
@@ -69,6 +106,18 @@ pub enum ProcessAccounting {
     /// From a cgroup that the tracker made for the job: what nobody waited for is in it as well.
     Cgroup,
     /// As `exact`, but there are processes for which nobody waits; what those used after they were last seen is missing.
+    Sampled,
+}
+
+/// How the most memory that the tree needed at one time was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum PeakSource {
+    /// From what the kernel kept for a cgroup that the tracker made for the job: a peak between two ticks is not missed. Page
+    /// cache is taken off as it was at the ticks.
+    Cgroup,
+    /// The most at a tick, or in one process at any time: processes that peak together between two ticks are missed.
     Sampled,
 }
 

@@ -201,7 +201,7 @@ fn process(sample: &Sample, row: &mut Row<'_>) {
     row.decimals(process.and_then(|process| process.process_utime_secs), 3);
     row.decimals(process.and_then(|process| process.process_stime_secs), 3);
     row.decimals(process.and_then(|process| process.process_cores_used), 4);
-    row.decimals(process.and_then(|process| process.process_pss_mib.or(process.process_rss_mib)), 4);
+    row.decimals(process.and_then(|process| process.process_memory_mib), 4);
     row.integer(process.and_then(|process| process.process_disk_read_bytes));
     row.integer(process.and_then(|process| process.process_disk_write_bytes));
     let gpus = sample.get::<JobGpuMetrics>();

@@ -247,7 +247,8 @@ fn many_trackers_that_start_at_once_leave_each_other_alone() {
     }
 }
 
-/// On a machine with hierarchies of v1, a job's own cgroup is one of v2, and the shell's in v1 say nothing of it.
+/// On a machine with hierarchies of v1, a job's own cgroup is one of v2, and one of v1 for memory; the shell's in v1 say
+/// nothing of it.
 #[test]
 fn figures_are_those_of_the_path_or_null() {
     let Some(sandbox) = Sandbox::new("path") else { return };
@@ -259,9 +260,10 @@ fn figures_are_those_of_the_path_or_null() {
         let path = cgroup["path"].as_str().unwrap();
         if is_v1 {
             assert!(path.contains("/resource-tracker."), "{path}");
-            for field in ["memory_used_mib", "memory_peak_mib", "pids_current", "oom_kills", "cpu_throttled_pct"] {
+            for field in ["pids_current", "cpu_throttled_pct"] {
                 assert_eq!(cgroup[field], Json::Null, "{field}");
             }
+            assert!(cgroup["memory_peak_mib"].as_f64().is_none_or(|peak| peak < 100.0), "{cgroup}");
             assert!(cgroup["cpu_used_cores"].is_number());
         }
     }

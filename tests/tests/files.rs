@@ -401,9 +401,12 @@ fn memory_of_a_job_that_has_ended_is_null() {
     assert_eq!(text(&output.stderr), "");
     let samples = samples(&fs::read(&json).unwrap());
     let (last, before) = samples.split_last().unwrap();
-    for field in ["process_rss_mib", "process_pss_mib", "process_pss_age_secs", "process_gpu_vram_mib"] {
+    for field in
+        ["process_rss_mib", "process_pss_mib", "process_pss_age_secs", "process_memory_mib", "process_anon_mib"]
+    {
         assert_eq!(last["cpu"][field], Json::Null, "{field}");
     }
+    assert_eq!(last["cpu"]["process_gpu_vram_mib"], Json::Null);
     for field in ["process_child_count", "process_thread_count", "process_cores_used", "process_disk_read_bytes"] {
         assert!(last["cpu"][field].is_number(), "{field}");
     }

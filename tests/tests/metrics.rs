@@ -44,7 +44,7 @@ fn t_cpu_03_without_a_pid_the_fields_of_the_process_are_null() {
         let cpu = sample["cpu"].as_object().unwrap();
         let fields: Vec<_> =
             cpu.iter().filter(|(name, _)| name.starts_with("process_") && *name != "process_count").collect();
-        assert_eq!(fields.len(), 18);
+        assert_eq!(fields.len(), 27);
         assert!(fields.iter().all(|(_, value)| value.is_null()), "{fields:?}");
     }
 }
@@ -202,7 +202,8 @@ fn every_field_of_the_specification_is_there() {
     );
     has(
         &sample["cpu"],
-        "process_utime_secs process_stime_secs process_rss_mib process_pss_mib process_disk_read_bytes \
+        "process_utime_secs process_stime_secs process_rss_mib process_pss_mib process_memory_mib process_anon_mib \
+         process_file_mib process_shmem_mib process_swap_mib process_hugetlb_mib process_disk_read_bytes \
          process_disk_write_bytes process_thread_count process_major_faults process_voluntary_context_switches \
          process_involuntary_context_switches",
     );

@@ -33,18 +33,21 @@ struct Made {
 }
 
 impl OwnCgroup {
-    /// Makes what can be made: in the unified hierarchy, or in those of v1 where that is not mounted. Without the right
-    /// to do so it is empty.
+    /// Makes what can be made: in the unified hierarchy, or in those of v1 where that is not mounted; for memory also beside
+    /// it. Without the right to do so it is empty.
     pub(super) fn make(procfs: &Path) -> Self {
         let hierarchy = Hierarchy::of(procfs, None);
         let make = |directory: Option<&Directory>| directory.and_then(|directory| Made::below(&directory.path).ok());
+        // Without it what is charged to a group would not count for those above it, whose limits would not hold.
+        let memory = hierarchy.legacy("memory").filter(|directory| is_hierarchical(&directory.path));
         if hierarchy.unified.is_some() {
-            return Self { unified: make(hierarchy.unified.as_ref()), ..Self::default() };
+            let memory = memory.filter(|_| enters_alone(procfs));
+            return Self { unified: make(hierarchy.unified.as_ref()), cpuacct: None, memory: make(memory) };
         }
         // A new group of the `cpu` controller would take the right to real-time scheduling away, where that is given out.
         let cpuacct =
             hierarchy.legacy("cpuacct").filter(|directory| !directory.path.join("cpu.rt_runtime_us").exists());
-        Self { unified: None, cpuacct: make(cpuacct), memory: make(hierarchy.legacy("memory")) }
+        Self { unified: None, cpuacct: make(cpuacct), memory: make(memory) }
     }
 
     /// The unified one, to start a process in.
@@ -57,9 +60,9 @@ impl OwnCgroup {
         self.unified = None;
     }
 
-    /// The `cgroup.procs` of those of v1: a process that writes `0` to them enters.
-    pub(super) fn procs_files(&self) -> Vec<File> {
-        let open = |made: &Made| File::options().write(true).open(made.path.join("cgroup.procs")).ok();
+    /// The `tasks` of those of v1: a thread that writes `0` to them enters.
+    pub(super) fn doors(&self) -> Vec<File> {
+        let open = |made: &Made| File::options().write(true).open(made.path.join("tasks")).ok();
         [&self.cpuacct, &self.memory].into_iter().flatten().filter_map(open).collect()
     }
 
@@ -127,6 +130,18 @@ impl Drop for Made {
     }
 }
 
+/// Whether what is charged to a group of the `memory` hierarchy is charged to those above it: from Linux 5.11 always.
+fn is_hierarchical(path: &Path) -> bool {
+    fs::read(path.join("memory.use_hierarchy")).is_ok_and(|text| text.starts_with(b"1"))
+}
+
+/// Whether a thread enters a group without holding up every fork of the machine: from Linux 5.5, by `tasks`.
+fn enters_alone(procfs: &Path) -> bool {
+    let release = fs::read_to_string(procfs.join("sys/kernel/osrelease")).unwrap_or_default();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(5), Some(5))
+}
+
 /// The number of each process in a cgroup.
 fn processes(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
@@ -185,6 +200,27 @@ mod tests {
             assert!(!is_ours(OsStr::new(&format!("resource-tracker.{rest}"))), "{rest}");
         }
         assert!(!is_ours(OsStr::new("resource-trackerx1.0")));
+    }
+
+    #[test]
+    fn a_group_for_memory_does_no_harm() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(!is_hierarchical(root.path()) && !enters_alone(root.path()));
+        fs::create_dir_all(root.path().join("sys/kernel")).unwrap();
+        for (release, expected) in [
+            ("4.18.0-553.el8.x86_64", false),
+            ("5.4.0-42-generic", false),
+            ("5.5.0", true),
+            ("5.15.0-1", true),
+            ("6.1", true),
+        ] {
+            fs::write(root.path().join("sys/kernel/osrelease"), release).unwrap();
+            assert_eq!(enters_alone(root.path()), expected, "{release}");
+        }
+        for (text, expected) in [("0\n", false), ("1\n", true)] {
+            fs::write(root.path().join("memory.use_hierarchy"), text).unwrap();
+            assert_eq!(is_hierarchical(root.path()), expected);
+        }
     }
 
     #[test]

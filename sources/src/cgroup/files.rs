@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::hierarchy::{Directory, Hierarchy, ReportedCgroup};
+use super::memory_stat::MemoryStat;
 use crate::procfile::ProcFile;
 use crate::scan::{lines, number, value_of, words};
 
@@ -67,6 +68,7 @@ pub(super) struct Files {
     throttling: Value<Throttling>,
     memory: Value<u64>,
     memory_peak: Value<u64>,
+    memory_stat: Value<MemoryStat>,
     oom_kills: Value<u64>,
     io: Value<Bytes>,
     pids: Value<u64>,
@@ -90,6 +92,10 @@ impl Files {
             },
             memory: Value::open(pick("memory", "memory.usage_in_bytes", "memory.current"), single),
             memory_peak: Value::open(pick("memory", "memory.max_usage_in_bytes", "memory.peak"), single),
+            memory_stat: match v1("memory", "memory.stat") {
+                Some(path) => Value::open(Some(path), MemoryStat::parse_v1),
+                None => Value::open(v2("memory.stat"), MemoryStat::parse_v2),
+            },
             oom_kills: Value::open(pick("memory", "memory.oom_control", "memory.events"), oom_kills),
             io: match v1("blkio", "blkio.throttle.io_service_bytes_recursive") {
                 Some(path) => Value::open(Some(path), io_v1),
@@ -97,6 +103,11 @@ impl Files {
             },
             pids: Value::open(pick("pids", "pids.current", "pids.current"), single),
         }
+    }
+
+    /// Costs more than the others.
+    pub(super) fn read_memory_stat(&mut self) -> Option<MemoryStat> {
+        self.memory_stat.read()
     }
 
     pub(super) fn read(&mut self) -> Reading {

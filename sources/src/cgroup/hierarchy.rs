@@ -135,7 +135,7 @@ impl Hierarchy {
 
     /// The cgroup whose figures tell most of the job: the one that was made for it, else the one that it is in. On v2 it
     /// is the nearest one upwards that has controllers; in each hierarchy of v1 it is the one of the same path, if the
-    /// job is in that.
+    /// job is in that, or the one that was made for it.
     pub(super) fn reported(&self, job: &JobCgroup) -> Option<ReportedCgroup> {
         let made = |directory: &Directory| {
             [&job.unified, &job.cpuacct, &job.memory].into_iter().flatten().any(|path| *path == directory.path)
@@ -145,7 +145,7 @@ impl Hierarchy {
         if let Some(directory) = self.unified.as_ref().filter(tells) {
             let path = if self.legacy.is_empty() { directory.with_controllers() } else { &directory.path };
             let name = directory.name_of(path);
-            let legacy = self.legacy_where(|directory| directory.name() == name);
+            let legacy = self.legacy_where(|directory| directory.name() == name || made(directory));
             return Some(ReportedCgroup { path: name.into(), unified: Some(path.into()), legacy });
         }
         let own = || self.legacy.iter().map(|(_, directory)| directory).find(|directory| made(directory));

@@ -2,6 +2,7 @@
 
 mod files;
 mod hierarchy;
+mod memory_stat;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,9 +13,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::job::{JobCgroup, JobDetails};
-use crate::procfile::{assign, mib, percent};
+use crate::procfile::{FASTEST, assign, mib, percent};
 use files::{Files, Limits, Reading};
 pub use hierarchy::{Directory, Hierarchy};
+pub(crate) use memory_stat::MemoryStat;
 
 /// Limits can be changed while the job runs, but rarely are.
 const LIMITS_EVERY: Duration = Duration::from_secs(5);
@@ -47,6 +49,8 @@ struct State {
     hierarchy: Hierarchy,
     files: Files,
     before: Reading,
+    memory_stat: Option<MemoryStat>,
+    memory_stat_at: Option<Instant>,
     limits: Limits,
     limits_at: Instant,
 }
@@ -82,13 +86,18 @@ impl State {
         let path = format!("/{}", reported.path.display());
         let mut files = Files::open(&reported);
         let before = files.read();
-        Ok(Some(Self { path, hierarchy, files, before, limits, limits_at: tick.at }))
+        let (memory_stat, memory_stat_at, limits_at) = (None, None, tick.at);
+        Ok(Some(Self { path, hierarchy, files, before, memory_stat, memory_stat_at, limits, limits_at }))
     }
 
     fn collect(&mut self, tick: &Tick, metrics: &mut CgroupMetrics) {
         if tick.at.saturating_duration_since(self.limits_at) >= LIMITS_EVERY {
             self.limits = files::limits(&self.hierarchy);
             self.limits_at = tick.at;
+        }
+        if self.memory_stat_at.is_none_or(|at| tick.last || tick.at.saturating_duration_since(at) >= FASTEST) {
+            self.memory_stat = self.files.read_memory_stat();
+            self.memory_stat_at = Some(tick.at);
         }
         let now = self.files.read();
         let before = std::mem::replace(&mut self.before, now);
@@ -98,6 +107,9 @@ impl State {
         metrics.pids_limit = self.limits.pids;
         metrics.memory_used_mib = now.memory.map(mib);
         metrics.memory_peak_mib = now.memory_peak.map(mib);
+        metrics.memory_anon_mib = self.memory_stat.map(|stat| mib(stat.anon));
+        metrics.memory_file_mib = self.memory_stat.map(|stat| mib(stat.file));
+        metrics.memory_shmem_mib = self.memory_stat.map(|stat| mib(stat.shmem));
         metrics.pids_current = now.pids;
         let secs = tick.elapsed.as_secs_f64();
         metrics.cpu_used_cores =
@@ -173,6 +185,10 @@ mod tests {
         let job = JobCgroup { unified: Some(root.join("unified/job")), ..JobCgroup::default() };
         let own = Reading { cpu: Some(5000), ..Reading::default() };
         assert_eq!(read(membership.clone(), &job), ("job".into(), own));
+        // One of v1 for memory, which nothing but the job is in.
+        tree(root, &[("memory/shell/job/memory.usage_in_bytes", "3\n")]);
+        let job = JobCgroup { memory: Some(root.join("memory/shell/job")), ..job };
+        assert_eq!(read(membership.clone(), &job), ("job".into(), Reading { memory: Some(3), ..own }));
         // Without one of its own, it is the shell's by name as well.
         let shells = Reading { memory: Some(7), memory_peak: Some(2_036_334_592), ..Reading::default() };
         assert_eq!(read(membership, &JobCgroup::default()), ("shell".into(), shells));

@@ -23,7 +23,9 @@ pub(crate) struct Member {
     /// The reading before.
     pub(crate) stat_before: Stat,
     pub(crate) io_before: Option<Io>,
-    pub(super) status: Option<Status>,
+    pub(crate) status: Option<Status>,
+    /// When `status` was read, or it was found.
+    pub(super) told_at: Option<Instant>,
     /// Whether it has run since `status` was read.
     pub(super) has_news: bool,
     pub(crate) is_root: bool,
@@ -37,8 +39,16 @@ impl Member {
     pub(super) fn new(mut stat: Stat, is_root: bool, files: &mut Files, has_clock: bool, now: Instant) -> Self {
         stat.rss = resident(&stat, files);
         let clock = has_clock.then(|| cpu_time(stat.pid)).flatten();
-        let mut member =
-            Self { stat, stat_before: stat, clock, is_root, has_news: true, read_at: Some(now), ..Self::default() };
+        let mut member = Self {
+            stat,
+            stat_before: stat,
+            clock,
+            is_root,
+            has_news: true,
+            told_at: Some(now),
+            read_at: Some(now),
+            ..Self::default()
+        };
         member.read_io(files, false);
         member
     }
@@ -68,7 +78,10 @@ impl Member {
             return false;
         }
         self.clock = clock;
-        self.stat = Stat { rss: resident(&stat, files), ..stat };
+        let stat = Stat { rss: resident(&stat, files), ..stat };
+        // It can be swapped out while it does not run.
+        self.has_news |= stat.rss != self.stat.rss;
+        self.stat = stat;
         self.read_at = Some(now);
         if has_run {
             self.has_news = true;
@@ -81,6 +94,12 @@ impl Member {
         // What cannot be read any more is as it was, while the process is there at all.
         let text = files.read(self.stat.pid, "io", &mut self.io_file, keep);
         self.io = text.ok().and_then(Io::parse).or(self.io);
+    }
+
+    /// For how long it has run since `status` was read.
+    pub(crate) fn status_age(&self, now: Instant) -> Duration {
+        let told_at = self.told_at.filter(|_| self.has_news);
+        told_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
     }
 
     pub(super) fn close(&mut self, files: &mut Files) {

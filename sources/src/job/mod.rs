@@ -24,5 +24,5 @@ pub(crate) use member::Member;
 pub(crate) use observer::JobDetails;
 pub(crate) use pids::Pids;
 pub(crate) use stat::Io;
-pub(crate) use status::Switches;
+pub(crate) use status::{Memory, Switches};
 pub(crate) use tree::{Found, Gone, Heir};

@@ -10,9 +10,39 @@ use crate::scan::{lines, number, words};
 pub(crate) struct Status {
     /// The most memory that was resident, in bytes; `VmHWM`.
     pub(crate) peak_rss: u64,
+    pub(crate) memory: Memory,
     /// Whether its children vanish when they end, without handing on what they used: `SigIgn` has `SIGCHLD`.
     pub(crate) ignores_children: bool,
     pub(crate) switches: Switches,
+}
+
+/// What a process has of each kind of memory, in bytes; `None` where this kernel does not tell, or it has ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Memory {
+    /// `RssAnon`
+    pub(crate) anon: Option<u64>,
+    /// `RssFile`
+    pub(crate) file: Option<u64>,
+    /// `RssShmem`
+    pub(crate) shmem: Option<u64>,
+    /// `VmSwap`
+    pub(crate) swap: Option<u64>,
+    /// `HugetlbPages`
+    pub(crate) hugetlb: Option<u64>,
+}
+
+impl Memory {
+    /// Combines those of each kind that are known.
+    pub(crate) fn each(self, other: Self, combine: impl Fn(u64, u64) -> u64) -> Self {
+        let both = |one: Option<u64>, other: Option<u64>| one.into_iter().chain(other).reduce(&combine);
+        Self {
+            anon: both(self.anon, other.anon),
+            file: both(self.file, other.file),
+            shmem: both(self.shmem, other.shmem),
+            swap: both(self.swap, other.swap),
+            hugetlb: both(self.hugetlb, other.hugetlb),
+        }
+    }
 }
 
 /// Times that the threads of a process gave up their CPU, and were taken off it.
@@ -43,8 +73,14 @@ impl Status {
         for line in lines(text) {
             let Some(colon) = line.iter().position(|byte| *byte == b':') else { continue };
             let Some(word) = words(&line[colon + 1..]).next() else { continue };
+            let bytes = || number(word)?.checked_mul(1024);
             match &line[..colon] {
-                b"VmHWM" => status.peak_rss = number(word)?.checked_mul(1024)?,
+                b"VmHWM" => status.peak_rss = bytes()?,
+                b"RssAnon" => status.memory.anon = bytes(),
+                b"RssFile" => status.memory.file = bytes(),
+                b"RssShmem" => status.memory.shmem = bytes(),
+                b"VmSwap" => status.memory.swap = bytes(),
+                b"HugetlbPages" => status.memory.hugetlb = bytes(),
                 b"SigIgn" => {
                     let mask = u64::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()?;
                     status.ignores_children = mask & (1 << (libc::SIGCHLD - 1)) != 0;
@@ -67,10 +103,13 @@ impl Status {
         if threads > 1 {
             let tasks = files.threads(pid);
             let each = tasks.filter_map(|tid| Self::read_one(files, pid, &format!("task/{tid}/status")));
-            (status.switches, status.peak_rss) = each
-                .fold((Switches::default(), status.peak_rss), |(switches, peak_rss), task| {
-                    (switches.plus(task.switches), peak_rss.max(task.peak_rss))
-                });
+            status.switches = Switches::default();
+            for task in each {
+                status.switches = status.switches.plus(task.switches);
+                status.peak_rss = status.peak_rss.max(task.peak_rss);
+                // They share it.
+                status.memory = status.memory.each(task.memory, u64::max);
+            }
         }
         Some(status)
     }
@@ -117,15 +156,36 @@ mod tests {
 
     use super::*;
 
-    const TEXT: &[u8] = b"Name:\tmake\nState:\tS (sleeping)\nVmPeak:\t  9000 kB\nVmHWM:\t    2048 kB\nSigBlk:\t0000000000010000\n\
-        SigIgn:\t0000000000011000\nSigCgt:\t0000000000010000\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t7\n";
+    const TEXT: &[u8] =
+        b"Name:\tmake\nState:\tS (sleeping)\nVmPeak:\t  9000 kB\nVmHWM:\t    2048 kB\nRssAnon:\t    1024 kB\n\
+        RssFile:\t     512 kB\nRssShmem:\t       4 kB\nVmSwap:\t       8 kB\nHugetlbPages:\t    4096 kB\n\
+        SigBlk:\t0000000000010000\nSigIgn:\t0000000000011000\nSigCgt:\t0000000000010000\n\
+        voluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t7\n";
 
     #[test]
     fn what_is_used_of_it() {
         let switches = Switches { voluntary: 150, involuntary: 7 };
-        assert_eq!(Status::parse(TEXT), Some(Status { peak_rss: 2 << 20, ignores_children: true, switches }));
+        let memory = Memory {
+            anon: Some(1 << 20),
+            file: Some(512 << 10),
+            shmem: Some(4 << 10),
+            swap: Some(8 << 10),
+            hugetlb: Some(4 << 20),
+        };
+        assert_eq!(Status::parse(TEXT), Some(Status { peak_rss: 2 << 20, memory, ignores_children: true, switches }));
         let waits = String::from_utf8_lossy(TEXT).replace("SigIgn:\t0000000000011000", "SigIgn:\t0000000000001000");
         assert!(!Status::parse(waits.as_bytes()).unwrap().ignores_children);
+    }
+
+    #[test]
+    fn memory_that_is_not_told_is_unknown() {
+        let text = String::from_utf8_lossy(TEXT).replace("RssAnon:\t    1024", "RssAnon:\t    -1");
+        let old: String =
+            text.lines().filter(|line| !line.starts_with("Huge")).map(|line| format!("{line}\n")).collect();
+        let memory = Status::parse(old.as_bytes()).unwrap().memory;
+        assert_eq!((memory.anon, memory.hugetlb, memory.swap), (None, None, Some(8 << 10)));
+        let sum = memory.each(Memory { anon: Some(1), swap: Some(1), ..Memory::default() }, u64::saturating_add);
+        assert_eq!((sum.anon, sum.hugetlb, sum.swap), (Some(1), None, Some((8 << 10) + 1)));
     }
 
     #[test]

@@ -239,7 +239,7 @@ impl Tree {
                 self.next_status = index;
                 break;
             }
-            member.has_news = false;
+            (member.has_news, member.told_at) = (false, Some(moment.at));
             let (pid, threads) = (member.stat.pid, member.stat.threads);
             let Some(status) = Status::read(&mut self.files, pid, threads) else { continue };
             let before = member.status.map(|status| status.switches);

@@ -2,6 +2,8 @@
 
 mod account;
 mod group;
+mod memory;
+mod peak;
 mod pss;
 mod totals;
 
@@ -14,6 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use account::Account;
 use group::Group;
+use memory::TreeMemory;
+use peak::Peak;
 use pss::PssReader;
 use totals::Totals;
 
@@ -46,6 +50,7 @@ impl SourceConfig for ProcessConfig {
             pss: PssReader::new(host, self.pss_budget_pct / 100.0),
             switches_before: Switches::default(),
             peak_rss: 0,
+            peak: None,
             cpus: attribute(&host.sysfs.join("devices/system/cpu/present")).and_then(|list| cpus_in(&list)),
         })))
     }
@@ -69,6 +74,7 @@ struct Process {
     switches_before: Switches,
     /// The most memory that the tree or one process of it had resident, in bytes.
     peak_rss: u64,
+    peak: Option<Peak>,
 }
 
 impl Source for Process {
@@ -90,9 +96,7 @@ impl Source for Process {
         fill_usage(metrics, &used, elapsed.as_secs_f64(), self.cpus);
         fill_members(metrics, members);
         self.fill_found(metrics, job, accounting);
-        let pss = self.pss.read(job, tick.at);
-        metrics.process_pss_mib = pss.map(|pss| pss.kib as f64 / 1024.0);
-        metrics.process_pss_age_secs = pss.map(|pss| pss.age.as_secs_f64());
+        self.fill_memory(metrics, job, tick);
         Ok(())
     }
 
@@ -113,20 +117,41 @@ impl Process {
     }
 
     fn fill_found(&mut self, metrics: &mut ProcessMetrics, job: &JobDetails, accounting: ProcessAccounting) {
-        let Found { switches, peak_rss, ignores_children } = job.found();
+        let Found { switches, ignores_children, .. } = job.found();
         metrics.process_accounting = Some(match accounting {
             // None may have been seen, but there can be some that were too short for it.
             ProcessAccounting::Exact if ignores_children => ProcessAccounting::Sampled,
             counted => counted,
         });
-        let rss = resident(job);
-        self.peak_rss = self.peak_rss.max(rss).max(peak_rss).max(job.reaped().usage.max_rss);
-        metrics.process_rss_mib = job.alive().next().is_some().then(|| mib(rss));
-        metrics.process_peak_rss_mib = Some(mib(self.peak_rss));
         let before = std::mem::replace(&mut self.switches_before, switches);
         let Switches { voluntary, involuntary } = switches.since(before);
         metrics.process_voluntary_context_switches = Some(voluntary);
         metrics.process_involuntary_context_switches = Some(involuntary);
+    }
+
+    fn fill_memory(&mut self, metrics: &mut ProcessMetrics, job: &JobDetails, tick: &Tick) {
+        let (tree, ended) = (TreeMemory::of(job), job.reaped().usage.max_rss);
+        let peak = self.peak.get_or_insert_with(|| Peak::new(job.cgroup()));
+        peak.look(&tree, ended, tick.at, tick.last);
+        let (most, source) = peak.so_far();
+        self.peak_rss = self.peak_rss.max(tree.rss).max(job.found().peak_rss).max(ended);
+        metrics.process_peak_rss_mib = Some(mib(self.peak_rss));
+        metrics.process_peak_memory_mib = Some(mib(most));
+        metrics.process_peak_source = Some(source);
+        if job.alive().next().is_none() {
+            return;
+        }
+        metrics.process_rss_mib = Some(mib(tree.rss));
+        metrics.process_anon_mib = tree.sum.anon.map(mib);
+        metrics.process_file_mib = tree.sum.file.map(mib);
+        metrics.process_shmem_mib = tree.sum.shmem.map(mib);
+        metrics.process_swap_mib = tree.sum.swap.map(mib);
+        metrics.process_hugetlb_mib = tree.sum.hugetlb.map(mib);
+        metrics.process_kinds_age_secs = Some(tree.age.as_secs_f64());
+        let pss = self.pss.read(job, tick.at);
+        metrics.process_pss_mib = pss.map(|pss| pss.kib as f64 / 1024.0);
+        metrics.process_pss_age_secs = pss.map(|pss| pss.age.as_secs_f64());
+        metrics.process_memory_mib = Some(mib(tree.rss) * pss.map_or(1.0, |pss| pss.share()));
     }
 }
 
@@ -160,11 +185,6 @@ fn cpus_in(list: &str) -> Option<u64> {
         last.trim().parse::<u64>().ok()?.checked_sub(first.trim().parse().ok()?)?.checked_add(1)
     };
     list.split(',').map(size).try_fold(0u64, |sum, count| sum.checked_add(count?))
-}
-
-fn resident(job: &JobDetails) -> u64 {
-    let pages: u64 = job.alive().map(|member| member.stat.rss).sum();
-    pages.saturating_mul(rustix::param::page_size() as u64)
 }
 
 #[cfg(test)]

@@ -13,7 +13,15 @@ use crate::scan::value_of;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pss {
     pub(super) kib: u64,
+    rss_kib: u64,
     pub(super) age: Duration,
+}
+
+impl Pss {
+    /// What it is of RSS.
+    pub(super) fn share(&self) -> f64 {
+        if self.rss_kib > 0 { (self.kib as f64 / self.rss_kib as f64).min(1.0) } else { 1.0 }
+    }
 }
 
 pub(super) struct PssReader {
@@ -27,7 +35,8 @@ pub(super) struct PssReader {
 
 #[derive(Debug, Clone, Copy)]
 struct Reading {
-    kib: Option<u64>,
+    /// PSS and RSS of those who could be read, in KiB.
+    sizes: Option<(u64, u64)>,
     took: Duration,
 }
 
@@ -51,7 +60,8 @@ impl PssReader {
             self.asked = Some(now);
         }
         let (reading, at) = answer?;
-        Some(Pss { kib: reading.kib?, age: now.saturating_duration_since(at) })
+        let (kib, rss_kib) = reading.sizes?;
+        Some(Pss { kib, rss_kib, age: now.saturating_duration_since(at) })
     }
 }
 
@@ -59,13 +69,15 @@ fn begin(procfs: PathBuf) -> Option<Background<Vec<i32>, Reading>> {
     let mut buffer = Vec::new();
     let read = move |pids: Vec<i32>| {
         let start = Instant::now();
-        let kib = pids.into_iter().filter_map(|pid| pss_of(&procfs, pid, &mut buffer)).reduce(|a, b| a + b);
-        Reading { kib, took: start.elapsed() }
+        let each = pids.into_iter().filter_map(|pid| sizes_of(&procfs, pid, &mut buffer));
+        let sizes = each.reduce(|sum, one| (sum.0 + one.0, sum.1 + one.1));
+        Reading { sizes, took: start.elapsed() }
     };
     Background::spawn("pss", read).ok()
 }
 
-fn pss_of(procfs: &Path, pid: i32, buffer: &mut Vec<u8>) -> Option<u64> {
+fn sizes_of(procfs: &Path, pid: i32, buffer: &mut Vec<u8>) -> Option<(u64, u64)> {
     let path = folder_of_process(procfs, pid).join("smaps_rollup");
-    value_of(read_into(&path, buffer).ok()?, "Pss")
+    let text = read_into(&path, buffer).ok()?;
+    Some((value_of(text, "Pss")?, value_of(text, "Rss")?))
 }

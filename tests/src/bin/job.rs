@@ -11,6 +11,8 @@ fn main() -> anyhow::Result<()> {
     let number = |index: usize| arguments[index].parse::<u64>();
     match arguments[0].as_str() {
         "burn" => burn(number(1)?, Duration::from_millis(number(2)?)),
+        "together" => together(number(1)?, number(2)? as usize, Duration::from_millis(number(3)?))?,
+        "map" => map(&arguments[1], number(2)? as usize, &arguments[3])?,
         "touch" => touch(number(1)? as usize, Duration::from_millis(number(2)?)),
         "lines" => (0..number(1)?).for_each(|line| println!("line {line}")),
         "signals" => signals(Duration::from_millis(number(1)?))?,
@@ -63,6 +65,60 @@ fn touch(mib: usize, time: Duration) {
     memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
     std::thread::sleep(time);
     std::hint::black_box(memory);
+}
+
+/// So many processes that hold `mib` MiB each, all of them at once for the given time.
+fn together(workers: u64, mib: usize, time: Duration) -> anyhow::Result<()> {
+    use std::io::Read;
+    let (mut ready, mut tell) = std::io::pipe()?;
+    let (wait, go_on) = std::io::pipe()?;
+    for _ in 0..workers {
+        // SAFETY: this program has one thread.
+        if let nix::unistd::ForkResult::Child = unsafe { nix::unistd::fork() }? {
+            drop(go_on);
+            let mut memory = vec![0u8; mib << 20];
+            memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+            tell.write_all(&[0])?;
+            let _ = (&wait).read(&mut [0])?;
+            std::hint::black_box(memory);
+            return Ok(());
+        }
+    }
+    ready.read_exact(&mut vec![0; workers as usize])?;
+    std::thread::sleep(time);
+    drop(go_on);
+    while nix::sys::wait::wait().is_ok() {}
+    Ok(())
+}
+
+/// Maps `mib` MiB of a kind, or of the file of that name, and uses them until three more samples are in the recording.
+fn map(kind: &str, mib: usize, recording: &str) -> anyhow::Result<()> {
+    use nix::libc::{
+        MADV_PAGEOUT, MAP_ANONYMOUS, MAP_FAILED, MAP_HUGETLB, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE,
+    };
+    use std::os::fd::AsRawFd;
+    let (flags, file) = match kind {
+        "shared" => (MAP_SHARED | MAP_ANONYMOUS, None),
+        "swapped" => (MAP_PRIVATE | MAP_ANONYMOUS, None),
+        "huge" => (MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, None),
+        path => (MAP_PRIVATE, Some(std::fs::File::open(path)?)),
+    };
+    let protection = if file.is_some() { PROT_READ } else { PROT_READ | PROT_WRITE };
+    let descriptor = file.as_ref().map_or(-1, |file| file.as_raw_fd());
+    // SAFETY: a new mapping, of which only what was mapped is used.
+    unsafe {
+        let memory = nix::libc::mmap(std::ptr::null_mut(), mib << 20, protection, flags, descriptor, 0);
+        anyhow::ensure!(memory != MAP_FAILED, "{}", std::io::Error::last_os_error());
+        for page in (0..mib << 20).step_by(4096) {
+            let byte = memory.cast::<u8>().add(page);
+            if file.is_some() { _ = byte.read_volatile() } else { byte.write_volatile(1) }
+        }
+        if kind == "swapped" {
+            anyhow::ensure!(nix::libc::madvise(memory, mib << 20, MADV_PAGEOUT) == 0, "it is not swapped out");
+        }
+    }
+    let lines = std::fs::read_to_string(recording).unwrap_or_default().lines().count();
+    until(recording, lines + 3, "")
 }
 
 /// As `touch`, in a second thread; the first one ends at once.
