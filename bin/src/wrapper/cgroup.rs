@@ -61,7 +61,7 @@ impl OwnCgroup {
     }
 
     /// The `tasks` of those of v1: a thread that writes `0` to them enters.
-    pub(super) fn doors(&self) -> Vec<File> {
+    pub(super) fn tasks_files(&self) -> Vec<File> {
         let open = |made: &Made| File::options().write(true).open(made.path.join("tasks")).ok();
         [&self.cpuacct, &self.memory].into_iter().flatten().filter_map(open).collect()
     }
@@ -117,14 +117,14 @@ impl Drop for Made {
         }
         // Daemons that are still in it go back to where the tracker is.
         let Some(parent) = self.path.parent() else { return };
-        let door = parent.join("cgroup.procs");
+        let procs = parent.join("cgroup.procs");
         // One from outside of this pid namespace has no number here: `0` would mean this process.
         let mut tried = HashSet::from(["0".to_owned()]);
         // Looked at before each of them, because a number can be given to another process when this one has ended.
         while let Some(pid) = processes(&self.path).into_iter().find(|pid| tried.insert(pid.clone())) {
-            let door = File::options().write(true).open(&door);
+            let file = File::options().write(true).open(&procs);
             // One that has ended meanwhile needs no moving; one that cannot be moved keeps its cgroup.
-            let _ = door.and_then(|mut door| door.write_all(pid.as_bytes()));
+            let _ = file.and_then(|mut file| file.write_all(pid.as_bytes()));
         }
         let _ = fs::remove_dir(&self.path);
     }

@@ -38,13 +38,13 @@ pub(super) fn spawn(
         Ok(program) => program,
         Err(error) => return Spawned::Failed(complain(command, &error)),
     };
-    let doors = cgroup.doors();
+    let tasks_files = cgroup.tasks_files();
     let tracker = std::process::id() as i32;
     let witness = &supervisor.witness;
     let prepare = || {
         inherited.die_with(tracker);
         witness.catch_up();
-        doors.iter().for_each(enter);
+        tasks_files.iter().for_each(enter);
     };
     let exec = || program.exec(inherited);
     // SAFETY: entering and executing make nothing but system calls.
@@ -107,8 +107,8 @@ impl Program {
 }
 
 /// The command runs whether or not it gets into its cgroup.
-fn enter(mut door: &File) {
-    let _ = door.write_all(b"0");
+fn enter(mut tasks: &File) {
+    let _ = tasks.write_all(b"0");
 }
 
 /// Whether it is worth trying again without: a kernel or a sandbox that does not know `clone3`, or a cgroup that takes
