@@ -139,6 +139,24 @@ mod tests {
         Ok(())
     }
 
+    /// The kernel prints zeros: that nobody of a whole machine has a CPU is not defined.
+    #[test]
+    fn the_cpus_of_a_machine_have_no_full() -> anyhow::Result<()> {
+        let root = tempfile::tempdir()?;
+        std::fs::create_dir(root.path().join("pressure"))?;
+        let line = "avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
+        for name in ["cpu", "memory"] {
+            std::fs::write(root.path().join("pressure").join(name), format!("some {line}full {line}"))?;
+        }
+        let mut source = PressureConfig::default().build(&Host::new(root.path(), root.path()))?.unwrap();
+        let mut out = Sections::default();
+        source.collect(&Tick::new(0, Instant::now(), Duration::ZERO, Duration::from_secs(1)), &mut out)?;
+        let metrics = out.get::<PressureMetrics>().unwrap();
+        assert_eq!(metrics.cpu.and_then(|cpu| cpu.full), None);
+        assert!(metrics.memory.and_then(|memory| memory.full).is_some());
+        Ok(())
+    }
+
     #[test]
     fn cpu_before_5_13_has_no_full() {
         let lines = parse(b"some avg10=0.10 avg60=2.00 avg300=3.85 total=15\n");

@@ -41,8 +41,10 @@ fn the_columns_of_the_book_are_those_of_the_program() {
 #[test]
 fn every_test_that_the_book_names_exists() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let chapter = std::fs::read_to_string(root.join("docs/src/tried.md")).unwrap();
-    let names = chapter.split('`').filter_map(|word| word.split_once(".rs::"));
+    let chapters =
+        ["tried.md", "figures.md"].map(|name| std::fs::read_to_string(root.join("docs/src").join(name)).unwrap());
+    let chapters = chapters.concat();
+    let names = chapters.split('`').filter_map(|word| word.split_once(".rs::"));
     let mut count = 0;
     for (file, test) in names {
         let folder = if file.contains('/') { "" } else { "tests/tests/" };
