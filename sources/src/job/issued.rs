@@ -117,9 +117,9 @@ impl Issued {
     }
 
     /// All of them, when they are no more than `limit`.
-    pub(super) fn few(self, limit: i32) -> Option<impl Iterator<Item = i32>> {
-        let count = self.last.checked_sub(self.after)?;
-        (0..=limit).contains(&count).then_some(self.after + 1..=self.last)
+    pub(super) fn few(self, limit: usize) -> Option<impl Iterator<Item = i32>> {
+        let count = usize::try_from(self.last.checked_sub(self.after)?).ok()?;
+        (count <= limit).then_some(self.after + 1..=self.last)
     }
 }
 

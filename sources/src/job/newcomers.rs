@@ -13,8 +13,9 @@ use super::pids::Pids;
 use super::stat::Stat;
 use super::tracked::TrackedJob;
 
-/// So many ids are tried one by one, which costs less than a list.
-const FEW: i32 = 16;
+/// So many ids are tried one by one, which costs less than a list; and so many more when processes are many.
+const FEW: usize = 16;
+const FEW_OF_MANY: usize = 4;
 
 /// When many more are new than the tree has processes, its own are found from above, so often.
 const MANY: usize = 256;
@@ -63,7 +64,8 @@ impl Newcomers {
         self.candidates.clear();
         self.issued = self.issuer.look(moment);
         let Self { candidates, foreign, issued, .. } = self;
-        if let Some(few) = issued.and_then(|issued| issued.few(FEW)) {
+        let limit = FEW.max(pids.last_count() / FEW_OF_MANY);
+        if let Some(few) = issued.and_then(|issued| issued.few(limit)) {
             candidates.extend(few.filter(|pid| !foreign.contains(pid)));
             return Ok(());
         }

@@ -53,6 +53,11 @@ impl Pids {
         self.is_listed.then_some(&self.listed)
     }
 
+    /// How many there were when they were listed last.
+    pub(super) fn last_count(&self) -> usize {
+        self.listed.len()
+    }
+
     /// How many directories of procfs come before those of processes. `None` when as little as `size` bytes have all: then
     /// they are listed.
     pub(crate) fn glance(&mut self, size: usize) -> io::Result<Option<u64>> {
