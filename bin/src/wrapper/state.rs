@@ -31,7 +31,7 @@ fn stat(pid: i32) -> Option<Stat> {
         let entry = entry.ok()?;
         let Some(tid) = entry.file_name().to_str().ok().filter(|name| !name.starts_with('.')) else { continue };
         let thread = parse(format_args!("{pid}/task/{tid}/stat"));
-        if let Some(thread) = thread.filter(|thread| !thread.has_ended()) {
+        if let Some(thread) = thread.filter(|thread| !thread.is_dead() && !thread.has_lost_leader()) {
             return Some(thread);
         }
     }

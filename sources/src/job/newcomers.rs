@@ -13,9 +13,9 @@ use super::pids::Pids;
 use super::stat::Stat;
 use super::tracked::TrackedJob;
 
-/// So many ids are tried one by one, which costs less than a list; and so many more when processes are many.
+/// So many ids are tried one by one, which costs less than a list; or as many as every so many of the processes that were listed.
 const FEW: usize = 16;
-const FEW_OF_MANY: usize = 4;
+const ONE_IN: usize = 4;
 
 /// When many more are new than the tree has processes, its own are found from above, so often.
 const MANY: usize = 256;
@@ -64,7 +64,7 @@ impl Newcomers {
         self.candidates.clear();
         self.issued = self.issuer.look(moment);
         let Self { candidates, foreign, issued, .. } = self;
-        let limit = FEW.max(pids.last_count() / FEW_OF_MANY);
+        let limit = FEW.max(pids.last_count() / ONE_IN);
         if let Some(few) = issued.and_then(|issued| issued.few(limit)) {
             candidates.extend(few.filter(|pid| !foreign.contains(pid)));
             return Ok(());

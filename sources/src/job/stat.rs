@@ -90,11 +90,6 @@ impl Stat {
         self.state == b'T'
     }
 
-    /// Whether it has ended. A process has when its last thread has.
-    pub fn has_ended(&self) -> bool {
-        matches!(self.state, b'Z' | b'X' | b'x')
-    }
-
     /// Whether it is a thread, and not the first one of a process: they have no exit signal.
     pub(crate) fn is_thread(&self) -> bool {
         self.exit_signal == -1
