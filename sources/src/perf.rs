@@ -278,7 +278,7 @@ mod tests {
             return;
         }
         let (secs, faults) = (metrics.task_clock_secs.unwrap(), metrics.page_faults.unwrap());
-        assert!((0.005..20.0).contains(&secs) && faults > 50 * 20, "{metrics:?}");
+        assert!((0.005..2.0).contains(&secs) && faults > 50 * 20, "{metrics:?}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use resource_tracker_sources::{
     CgroupConfig, CpuConfig, DiskConfig, JobObserver, MemoryConfig, NetworkConfig, PressureConfig, ProcessConfig,
     TrackedJob,
 };
+use resource_tracker_tests::in_time;
 
 /// The system's allocator, which counts what this thread asks it for.
 struct Counting;
@@ -52,29 +53,38 @@ fn a_warm_tick_allocates_nothing() {
     ];
     let host = Host::default();
     let mut observer = JobObserver::new(TrackedJob::attached(job.id() as i32), host.clone());
-    let mut observed = 0;
     let mut sources: Vec<_> = configs
         .into_iter()
-        .filter_map(|(name, config)| Some((name, config.build(&host).unwrap()?, Sections::default(), 0)))
+        .filter_map(|(name, config)| Some((name, config.build(&host).unwrap()?, Sections::default())))
         .collect();
-    for number in 0..100 {
-        let (elapsed, interval) = (Duration::from_millis(10), Duration::from_secs(1));
-        let moment = Moment::new(number, Instant::now(), elapsed, interval);
-        let before = COUNT.get();
-        observer.observe(&moment).unwrap();
-        let tick = Tick::of(&moment, observer.seen());
-        observed += u32::from(number >= 50 && COUNT.get() > before);
-        for (_, source, sections, count) in &mut sources {
+    let mut number = 0;
+    let mut allocations_of_50_ticks = || {
+        let mut counts: Vec<_> = sources.iter().map(|(name, ..)| (*name, 0)).chain([("the observer", 0)]).collect();
+        let observer_place = sources.len();
+        for _ in 0..50 {
+            let (elapsed, interval) = (Duration::from_millis(10), Duration::from_secs(1));
+            let moment = Moment::new(number, Instant::now(), elapsed, interval);
             let before = COUNT.get();
-            source.collect(&tick, sections).unwrap();
-            *count += u32::from(number >= 50 && COUNT.get() > before);
+            observer.observe(&moment).unwrap();
+            let tick = Tick::of(&moment, observer.seen());
+            counts[observer_place].1 += COUNT.get() - before;
+            for (place, (_, source, sections)) in sources.iter_mut().enumerate() {
+                let before = COUNT.get();
+                source.collect(&tick, sections).unwrap();
+                counts[place].1 += COUNT.get() - before;
+            }
+            number += 1;
+            std::thread::sleep(Duration::from_millis(5));
         }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let mut counts: Vec<_> = sources.iter().map(|(name, _, _, count)| (*name, *count)).collect();
-    counts.push(("the observer", observed));
+        counts
+    };
+    allocations_of_50_ticks();
+    // A process of the machine that comes up meanwhile can make a list grow once; when many do, it is tried again.
+    in_time(|| {
+        let counts = allocations_of_50_ticks();
+        println!("{counts:?}");
+        counts.iter().all(|(_, count)| *count <= 2)
+    });
     nix::sys::signal::killpg(nix::unistd::Pid::from_raw(job.id() as i32), nix::sys::signal::Signal::SIGKILL).unwrap();
     job.wait().unwrap();
-    // Processes of the machine that come up meanwhile can make lists grow in some of the 50 ticks.
-    assert!(counts.iter().all(|(_, ticks)| *ticks <= 5), "{counts:?}");
 }

@@ -7,8 +7,11 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, connect, recv, send, socket,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recvfrom, sendto, socket,
 };
+
+/// Where the kernel is reached.
+const KERNEL: u32 = 0;
 
 /// One interface.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -38,9 +41,7 @@ const ANSWER: usize = 32 << 10;
 /// Asks the kernel.
 pub(super) fn devices() -> io::Result<Vec<Device>> {
     let socket = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkRoute)?;
-    // Then nobody but the kernel can answer.
-    connect(socket.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
-    send(socket.as_raw_fd(), &request(), MsgFlags::empty())?;
+    sendto(socket.as_raw_fd(), &request(), &NetlinkAddr::new(KERNEL, 0), MsgFlags::empty())?;
     receive(&socket)
 }
 
@@ -63,7 +64,11 @@ fn receive(socket: &OwnedFd) -> io::Result<Vec<Device>> {
     let mut devices = Vec::new();
     let mut answer = vec![0; ANSWER];
     loop {
-        let length = recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
+        let (length, sender) = recvfrom::<NetlinkAddr>(socket.as_raw_fd(), &mut answer)?;
+        // Everybody may send to it.
+        if sender.is_none_or(|sender| sender.pid() != KERNEL) {
+            continue;
+        }
         if length == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
