@@ -42,7 +42,8 @@ pub struct PerfMetrics {
     /// Reads whose address was not in the data TLB. `PERF_COUNT_HW_CACHE_DTLB`, misses
     #[schemars(transform = Delta("misses"))]
     pub dtlb_load_misses: Option<u64>,
-    /// CPU time. `PERF_COUNT_SW_TASK_CLOCK`
+    /// CPU time, with what the hypervisor gave to others meanwhile, which `process_utime_secs` is without.
+    /// `PERF_COUNT_SW_TASK_CLOCK`
     #[schemars(transform = Delta("seconds"))]
     pub task_clock_secs: Option<f64>,
     /// Times that a thread left its CPU. `PERF_COUNT_SW_CONTEXT_SWITCHES`
