@@ -27,7 +27,7 @@ pub fn sample_schema(program: &str, registry: &Registry) -> Json {
     fixed(
         "elapsed_secs",
         json!({
-            "description": "Time since the sample before, in which deltas were counted. A rate is over the time between the two readings of its source.",
+            "description": "Time since the sample before, in which deltas were counted, by a clock that nobody sets and that stands still while the machine sleeps: what timestamp_ms jumps by beyond it is either. A rate is over the time between the two readings of its source. CLOCK_MONOTONIC",
             "type": "number", "minimum": 0, "unit": "seconds", "kind": "gauge",
         }),
     );

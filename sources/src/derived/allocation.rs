@@ -15,8 +15,8 @@ pub(super) struct Allocation {
     memory: Paired,
     /// GPUs, likewise.
     gpu: Paired,
-    /// What the job had resident in the sample before.
-    resident_before: f64,
+    /// What the job held of memory in the sample before.
+    held_before: f64,
 }
 
 impl Allocation {
@@ -42,9 +42,10 @@ impl Allocation {
     fn add_memory(&mut self, machine: Option<&MemoryMetrics>, job: Option<&ProcessMetrics>, secs: f64) {
         let Some(job) = job else { return };
         // What has just ended held its memory until then.
-        let held = job.process_rss_mib.unwrap_or(self.resident_before);
-        self.resident_before = job.process_rss_mib.unwrap_or_default();
-        self.memory.add(machine.map(|memory| memory.used_mib as f64), Some(held), secs);
+        let now = held_by(job);
+        let held = now.unwrap_or(self.held_before);
+        self.held_before = now.unwrap_or_default();
+        self.memory.add(machine.map(in_use), Some(held), secs);
     }
 
     /// `None` when it is not known what the job or the machine used.
@@ -58,6 +59,16 @@ impl Allocation {
         let has_gpu = self.gpu.means().is_none_or(|(machine, job)| machine <= job * 1.25 + 0.25);
         Some(if has_cpu && has_memory && has_gpu { HostAllocation::Dedicated } else { HostAllocation::Shared })
     }
+}
+
+/// MiB that the job holds, what its processes share once.
+fn held_by(job: &ProcessMetrics) -> Option<f64> {
+    Some(job.process_memory_mib.or(job.process_rss_mib)? + job.process_hugetlb_mib.unwrap_or(0.0))
+}
+
+/// MiB that somebody holds: files in memory are in it, and huge pages that wait for a user are not.
+fn in_use(machine: &MemoryMetrics) -> f64 {
+    (machine.used_mib + machine.shared_mib).saturating_sub(machine.hugepages_free_mib) as f64
 }
 
 fn cpu_secs(job: &ProcessMetrics) -> Option<f64> {
@@ -165,6 +176,33 @@ mod tests {
         assert_eq!(after(&[(Some(2.0), Some(1.0)), cpu_fails, cpu_fails]), shared, "to the end");
         assert_eq!(after(&[(None, Some(1.0)), (Some(1.0), None)]), dedicated);
         assert_eq!(after(&[(None, Some(1.0))]), None);
+    }
+
+    #[test]
+    fn memory_is_compared_as_it_is_held() {
+        let after = |machine: MemoryMetrics, job: ProcessMetrics| {
+            let mut allocation = Allocation::default();
+            allocation.add_cpu(Some(&CpuMetrics::default()), Some(&job), 1.0);
+            allocation.add_memory(Some(&machine), Some(&job), 1.0);
+            allocation.verdict()
+        };
+        let job = ProcessMetrics {
+            process_utime_secs: Some(0.0),
+            process_stime_secs: Some(0.0),
+            process_rss_mib: Some(16_000.0),
+            process_memory_mib: Some(2_000.0),
+            ..ProcessMetrics::default()
+        };
+        let machine = MemoryMetrics { used_mib: 2_500, ..MemoryMetrics::default() };
+        assert_eq!(after(machine.clone(), job.clone()), Some(HostAllocation::Dedicated));
+        let others = MemoryMetrics { used_mib: 10_000, ..machine.clone() };
+        assert_eq!(after(others.clone(), job.clone()), Some(HostAllocation::Shared), "eight workers share their pages");
+        let files = MemoryMetrics { shared_mib: 8_000, ..machine };
+        assert_eq!(after(files, job.clone()), Some(HostAllocation::Shared), "others have files in memory");
+        let pool = MemoryMetrics { hugepages_free_mib: 7_500, ..others.clone() };
+        assert_eq!(after(pool, job.clone()), Some(HostAllocation::Dedicated), "nobody has them");
+        let job = ProcessMetrics { process_hugetlb_mib: Some(7_500.0), ..job };
+        assert_eq!(after(others, job), Some(HostAllocation::Dedicated), "the job has them");
     }
 
     #[test]
