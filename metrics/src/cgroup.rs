@@ -17,6 +17,10 @@ pub struct CgroupMetrics {
     /// Cores that may be used at most. v2 `cpu.max`, v1 `cpu.cfs_quota_us` of `cpu.cfs_period_us`
     #[schemars(transform = Gauge("cores"))]
     pub cpu_limit_cores: Option<f64>,
+    /// CPUs that it may run on, as the kernel writes a list of them: `0-3,8`. v2 `cpuset.cpus.effective`, v1
+    /// `cpuset.effective_cpus`
+    #[schemars(transform = Info)]
+    pub cpuset_cpus: Option<String>,
     /// Cores that were used. v2 `cpu.stat`, `usage_usec`; v1 `cpuacct.usage`
     #[schemars(transform = Gauge("cores"))]
     pub cpu_used_cores: Option<f64>,
@@ -29,6 +33,12 @@ pub struct CgroupMetrics {
     /// Memory that may be used at most. v2 `memory.max`, v1 `memory.limit_in_bytes`
     #[schemars(transform = Gauge("MiB"))]
     pub memory_limit_mib: Option<f64>,
+    /// Memory above which its processes are slowed down and have to give back. v2 `memory.high`
+    #[schemars(transform = Gauge("MiB"))]
+    pub memory_high_mib: Option<f64>,
+    /// Swap that may be used at most. v2 `memory.swap.max`, v1 `memory.memsw.limit_in_bytes` less the limit of memory
+    #[schemars(transform = Gauge("MiB"))]
+    pub swap_limit_mib: Option<f64>,
     /// Memory that is used, page cache included. v2 `memory.current`, v1 `memory.usage_in_bytes`
     #[schemars(transform = Gauge("MiB"))]
     pub memory_used_mib: Option<f64>,
@@ -46,7 +56,8 @@ pub struct CgroupMetrics {
     /// The part that is shared memory and files in `tmpfs`. v2 `shmem`, v1 `total_shmem`
     #[schemars(transform = Gauge("MiB"))]
     pub memory_shmem_mib: Option<f64>,
-    /// Processes that were killed because memory ran out. v2 `memory.events`, v1 `memory.oom_control`, `oom_kill`
+    /// Processes that were killed because memory ran out. v2 `memory.events`; v1 `memory.oom_control`, with those of the
+    /// cgroups in it, which are looked for every 5 s and at the end. `oom_kill`
     #[schemars(transform = Delta("processes"))]
     pub oom_kills: Option<u64>,
     /// Bytes read from storage. v2 `io.stat`, `rbytes`; v1 `blkio.throttle.io_service_bytes_recursive`

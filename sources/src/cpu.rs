@@ -7,6 +7,7 @@ use resource_tracker_metrics::CpuMetrics;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cpu_list;
 use crate::process_count::{ProcessCount, Tasks};
 use crate::procfile::{FASTEST, ProcFile, percent, rate};
 use crate::scan::{decimal, find_near, lines, number, numbers, words};
@@ -70,7 +71,7 @@ impl Source for Cpu {
         // Without a reading before, every delta is against itself: 0.
         let before = self.before.get_or_insert_with(|| self.now.clone());
         if self.online.is_empty() || !before.has_cpus_of(&self.now) {
-            self.online = list(self.now.cpus.iter().map(|(index, _)| *index));
+            self.online = cpu_list::text(self.now.cpus.iter().map(|(index, _)| *index));
         }
         cpu.per_core_cpus.clone_from(&self.online);
         fill(cpu, before, &self.now, self.hertz, secs);
@@ -135,22 +136,6 @@ fn fill(cpu: &mut CpuMetrics, before: &Stat, now: &Stat, hertz: f64, secs: f64) 
     cpu.processes_blocked = now.blocked;
     cpu.context_switches_per_sec = rate(now.context_switches, before.context_switches, secs);
     cpu.forks_per_sec = rate(now.forks, before.forks, secs);
-}
-
-/// Numbers in ascending order as the kernel writes them: `0-3,6`.
-fn list(numbers: impl IntoIterator<Item = u64>) -> String {
-    let mut ranges: Vec<(u64, u64)> = Vec::new();
-    for number in numbers {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == number => *last = number,
-            _ => ranges.push((number, number)),
-        }
-    }
-    let range = |(first, last): &(u64, u64)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
-    };
-    ranges.iter().map(range).collect::<Vec<_>>().join(",")
 }
 
 /// CPU times in ticks. The kernel has guest time inside user and nice as well.
@@ -312,13 +297,6 @@ mod tests {
         assert_eq!((first.per_core_cpus.as_str(), second.per_core_cpus.as_str()), ("0", "0-1"));
         assert!((second.guest_cores - 100.0 / 290.0 * 2.0).abs() < 1e-9 && second.softirq_cores == 0.0);
         Ok(())
-    }
-
-    #[test]
-    fn cpus_are_listed_as_the_kernel_does() {
-        for (numbers, text) in [(&[][..], ""), (&[0], "0"), (&[0, 1, 2, 6, 8, 9], "0-2,6,8-9")] {
-            assert_eq!(list(numbers.iter().copied()), text);
-        }
     }
 
     /// A core that is busy all the time, sampled faster than the kernel counts; half of it is given to others.

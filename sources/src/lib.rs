@@ -1,11 +1,15 @@
 //! The built-in sources. Linking this crate registers them; one file holds one source: its configuration, its state,
 //! its parsing and its tests.
 
+mod affinity;
 pub mod cgroup;
 mod cloud;
 mod cpu;
+mod cpu_list;
+pub mod cpufreq;
 mod derived;
 mod disk;
+pub mod disk_discard;
 mod energy;
 pub mod fork_mark;
 #[doc(hidden)]
@@ -23,9 +27,11 @@ mod process;
 mod process_count;
 mod procfile;
 mod run;
+pub mod run_queue;
 mod scan;
 pub mod tcp;
 
+pub use affinity::AffinityConfig;
 pub use cgroup::CgroupConfig;
 pub use cloud::CloudConfig;
 pub use cpu::CpuConfig;
@@ -35,7 +41,7 @@ pub use gpu::{AmdConfig, DrmConfig, NvidiaConfig};
 pub use host::{HostConfig, HostField};
 pub use job::{JobObserver, TrackedJob};
 pub use memory::MemoryConfig;
-pub use network::NetworkConfig;
+pub use network::{JobNetworkConfig, NetworkConfig};
 pub use perf::PerfConfig;
 pub use pressure::PressureConfig;
 pub use process::ProcessConfig;

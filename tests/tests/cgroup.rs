@@ -219,6 +219,8 @@ fn limited(parents: &[PathBuf; 4]) -> bool {
     assert_eq!(number(last, "/cgroup/cpu_limit_cores"), 0.5);
     assert_eq!(number(last, "/cgroup/memory_limit_mib"), 64.0);
     assert_eq!(number(last, "/cgroup/pids_limit"), 40.0);
+    assert_eq!(number(last, "/cpu/process_cpu_limit_cores"), 0.5);
+    assert_eq!(number(last, "/cpu/process_memory_limit_mib"), 64.0);
     assert!(number(last, "/memory/total_mib") > 64.0, "the machine's own figures stay");
     assert!((50.0..=64.0).contains(&most("/cgroup/memory_peak_mib")), "{}", most("/cgroup/memory_peak_mib"));
     let kills: f64 = samples.iter().map(|sample| number(sample, "/cgroup/oom_kills")).sum();

@@ -280,3 +280,55 @@ fn a_new_interface_counts_from_nothing_also_where_another_had_its_name() {
     let ((_, sent), _) = run.end();
     is(sent, 28.0);
 }
+
+/// A job in a container in which it has another one.
+#[test]
+fn what_a_job_in_a_container_gets_is_its_own_and_counted_once() {
+    let Some((container, host)) = container_and_host() else { return };
+    let inner = Namespace::new();
+    container.ip("link add br1 type bridge");
+    container.ip("addr add 10.98.0.1/24 dev br1");
+    container.ip("link set br1 up");
+    connect(&inner, "eth0", &container, "veth1");
+    container.ip("link set veth1 master br1");
+    inner.ip("addr add 10.98.0.2/24 dev eth0");
+    let recording = Recording::new();
+    let mut tracker = command(tracker());
+    let script = format!("nsenter -t {} -n {told} & {told}; wait", inner.0.id(), told = recording.until_told());
+    tracker.args(["-q", "-i", "0.1", "-o"]).arg(recording.path());
+    tracker.args(["--", "nsenter", "-t", &container.0.id().to_string(), "-n", "sh", "-c", &script]);
+    let told = |field: &str| -> Vec<f64> {
+        recording.samples().iter().filter_map(|sample| sample["cpu"][field].as_f64()).collect()
+    };
+    let sum = |field: &str| told(field).iter().sum::<f64>() / MIB;
+    let mut has_sent = false;
+    let output = recording.run_until(&mut tracker, "what was sent", || {
+        // Both are found within a second.
+        if !has_sent && told("process_network_rx_bytes").len() > 25 {
+            has_sent = true;
+            container.send(&inner, "10.98.0.2", 32);
+            host.send(&container, "10.99.0.2", 64);
+        }
+        sum("process_network_rx_bytes") >= 64.0
+    });
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
+    is(sum("process_network_rx_bytes"), 64.0);
+    assert!(sum("process_network_tx_bytes") < 4.0, "acknowledgements only");
+}
+
+/// What it sends passes through the machine's interfaces, as that of others does.
+#[test]
+fn the_bytes_of_a_job_without_a_namespace_are_not_known() {
+    let recording = Recording::new();
+    let mut tracker = command(tracker());
+    recording.run(tracker.args(["-i", "0.1", "-o"]).arg(recording.path()).args([
+        "--",
+        "sh",
+        "-c",
+        &recording.until(3, ""),
+    ]));
+    for sample in recording.samples() {
+        let told = sample["cpu"].as_object().unwrap().get("process_network_rx_bytes");
+        assert_eq!(told, Some(&Json::Null), "{sample}");
+    }
+}

@@ -14,15 +14,48 @@ fn every_component_is_registered_in_the_stripped_binary() {
         .filter_map(|line| line.split_whitespace().next())
         .collect();
     let sources = [
-        "cpu", "process", "cgroup", "perf", "memory", "network", "disk", "pressure", "energy", "nvidia", "amd", "drm",
-        "host", "cloud", "tcp",
+        "cpu",
+        "process",
+        "affinity",
+        "job-network",
+        "cgroup",
+        "perf",
+        "memory",
+        "network",
+        "disk",
+        "pressure",
+        "energy",
+        "nvidia",
+        "amd",
+        "drm",
+        "host",
+        "cloud",
+        "cpufreq",
+        "disk-discard",
+        "run-queue",
+        "tcp",
     ];
-    assert_eq!(names, [&sources[..], &["csv", "file", "sentinel-s3", "stdout-json"], &["host", "job-gpus"]].concat());
+    assert_eq!(
+        names,
+        [&sources[..], &["csv", "file", "sentinel-s3", "stdout-json"], &["host", "job-gpus", "job-limits"]].concat()
+    );
     let schema: serde_json::Value =
         serde_json::from_slice(&command(&binary).arg("schema").output().unwrap().stdout).unwrap();
-    for section in
-        ["cpu", "cgroup", "perf", "memory", "pressure", "network", "disk", "gpu", "energy", "host", "cloud", "tcp"]
-    {
+    for section in [
+        "cpu",
+        "cgroup",
+        "perf",
+        "memory",
+        "pressure",
+        "network",
+        "disk",
+        "gpu",
+        "energy",
+        "host",
+        "cloud",
+        "tcp",
+        "run_queue",
+    ] {
         assert!(schema["properties"].get(section).is_some(), "{section}");
     }
     let recording = Recording::new();

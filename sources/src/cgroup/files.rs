@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::hierarchy::{Directory, Hierarchy, ReportedCgroup};
+use super::hierarchy::ReportedCgroup;
+use super::limits::single;
 use super::memory_stat::MemoryStat;
 use crate::procfile::ProcFile;
 use crate::scan::{lines, number, value_of, words};
@@ -33,19 +34,6 @@ pub(super) struct Bytes {
 }
 
 /// The lowest limits on the way up.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Limits {
-    pub(super) cores: Option<f64>,
-    pub(super) memory: Option<u64>,
-    pub(super) pids: Option<u64>,
-}
-
-impl Limits {
-    pub(super) fn any(&self) -> bool {
-        self.cores.is_some() || self.memory.is_some() || self.pids.is_some()
-    }
-}
-
 /// A file that can be missing, and what its text is read as.
 struct Value<T> {
     file: Option<ProcFile>,
@@ -123,54 +111,6 @@ impl Files {
     }
 }
 
-/// Reads all limits from the cgroup upwards.
-pub(super) fn limits(hierarchy: &Hierarchy) -> Limits {
-    let read = |path: PathBuf| std::fs::read(path).ok();
-    let lowest = |directory: Option<&Directory>, name: &str| {
-        let all = directory.into_iter().flat_map(|directory| directory.all(name)).filter_map(read);
-        all.filter_map(|text| limit(&text)).min()
-    };
-    let v2 = hierarchy.unified.as_ref();
-    let memory = match hierarchy.legacy("memory") {
-        Some(directory) => lowest(Some(directory), "memory.limit_in_bytes"),
-        None => lowest(v2, "memory.max"),
-    };
-    let cores = match hierarchy.legacy("cpu") {
-        Some(directory) => directory
-            .ancestors()
-            .filter_map(|directory| {
-                let quota = read(directory.join("cpu.cfs_quota_us")).as_deref().and_then(single)?;
-                let period = read(directory.join("cpu.cfs_period_us")).as_deref().and_then(single)?;
-                quotient(quota, period)
-            })
-            .reduce(f64::min),
-        None => {
-            let all = v2.into_iter().flat_map(|directory| directory.all("cpu.max")).filter_map(read);
-            all.filter_map(|text| cpu_max(&text)).reduce(f64::min)
-        }
-    };
-    Limits { cores, memory, pids: lowest(hierarchy.legacy("pids").or(v2), "pids.max") }
-}
-
-fn single(text: &[u8]) -> Option<u64> {
-    number(words(text).next()?)
-}
-
-/// A number, or `max`. In v1 no limit is the largest multiple of a page that fits a `long`.
-fn limit(text: &[u8]) -> Option<u64> {
-    single(text).filter(|value| *value < i64::MAX as u64 & !0xffff)
-}
-
-/// `50000 100000` or `max 100000`, in microseconds.
-fn cpu_max(text: &[u8]) -> Option<f64> {
-    let mut words = words(text);
-    quotient(number(words.next()?)?, number(words.next()?)?)
-}
-
-fn quotient(quota: u64, period: u64) -> Option<f64> {
-    (period > 0).then(|| quota as f64 / period as f64)
-}
-
 fn usage_v2(text: &[u8]) -> Option<u64> {
     value_of(text, "usage_usec")?.checked_mul(1000)
 }
@@ -185,7 +125,7 @@ fn throttling_v1(text: &[u8]) -> Option<Throttling> {
     Some(Throttling { periods: value_of(text, "nr_periods")?, throttled: value_of(text, "nr_throttled")?, time })
 }
 
-fn oom_kills(text: &[u8]) -> Option<u64> {
+pub(super) fn oom_kills(text: &[u8]) -> Option<u64> {
     value_of(text, "oom_kill")
 }
 
@@ -226,8 +166,6 @@ mod tests {
         let cpu = b"usage_usec 9000\nuser_usec 1\nsystem_usec 2\nnr_periods 10\nnr_throttled 4\nthrottled_usec 70\n";
         assert_eq!(usage_v2(cpu), Some(9_000_000));
         assert_eq!(throttling_v2(cpu), Some(Throttling { periods: 10, throttled: 4, time: 70_000 }));
-        assert_eq!([cpu_max(b"50000 100000\n"), cpu_max(b"max 100000\n")], [Some(0.5), None]);
-        assert_eq!([limit(b"max\n"), limit(b"1048576\n")], [None, Some(1 << 20)]);
         assert_eq!(oom_kills(b"low 0\noom 3\noom_kill 2\noom_group_kill 0\n"), Some(2));
         let io = b"8:0 rbytes=10 wbytes=20 rios=1 wios=2 dbytes=0 dios=0\n259:0 rbytes=1 wbytes=2\n";
         assert_eq!(io_v2(io), Some(Bytes { read: 11, written: 22 }));
@@ -237,8 +175,6 @@ mod tests {
     fn v1() {
         let cpu = b"nr_periods 10\nnr_throttled 4\nthrottled_time 70\n";
         assert_eq!(throttling_v1(cpu), Some(Throttling { periods: 10, throttled: 4, time: 70 }));
-        assert_eq!(limit(b"9223372036854771712\n"), None);
-        assert_eq!(single(b"-1\n"), None, "no quota");
         let io = b"8:0 Read 10\n8:0 Write 20\n8:0 Sync 30\n8:0 Total 30\n8:16 Read 1\nTotal 31\n";
         assert_eq!(io_v1(io), Some(Bytes { read: 11, written: 20 }));
         assert_eq!(oom_kills(b"oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"), Some(2));
@@ -247,10 +183,9 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(text in prop::collection::vec(any::<u8>(), 0..200)) {
-            for parse in [single, limit, usage_v2, oom_kills] {
+            for parse in [usage_v2, oom_kills] {
                 parse(&text);
             }
-            cpu_max(&text);
             throttling_v1(&text);
             throttling_v2(&text);
             io_v1(&text);

@@ -2,6 +2,8 @@
 
 mod files;
 mod hierarchy;
+mod kills_below;
+mod limits;
 mod memory_stat;
 
 use std::path::PathBuf;
@@ -14,8 +16,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::job::{JobCgroup, JobDetails};
 use crate::procfile::{FASTEST, assign, mib, percent};
-use files::{Files, Limits, Reading};
+use files::{Files, Reading};
 pub use hierarchy::{Directory, Hierarchy};
+use kills_below::KillsBelow;
+use limits::Limits;
 pub(crate) use memory_stat::MemoryStat;
 
 /// Limits can be changed while the job runs, but rarely are.
@@ -48,6 +52,7 @@ struct State {
     path: String,
     hierarchy: Hierarchy,
     files: Files,
+    kills_below: KillsBelow,
     before: Reading,
     memory_stat: Option<MemoryStat>,
     memory_stat_at: Option<Instant>,
@@ -73,7 +78,7 @@ impl State {
         // A command is started in the tracker's own cgroup. (One that has ended already is in none any more.)
         let other = tick.job.filter(|job| !job.spawned).map(|job| job.root);
         let mut hierarchy = Hierarchy::of(procfs, other);
-        let limits = files::limits(&hierarchy);
+        let limits = Limits::read(&hierarchy);
         if tick.job.is_none() && !limits.any() {
             return Ok(None);
         }
@@ -85,25 +90,35 @@ impl State {
         let Some(reported) = hierarchy.reported(&job) else { return Ok(None) };
         let path = format!("/{}", reported.path.display());
         let mut files = Files::open(&reported);
-        let before = files.read();
+        // That of the whole machine has what is not the job's in it.
+        let memory = reported.legacy("memory").filter(|_| !reported.path.as_os_str().is_empty());
+        let mut kills_below = KillsBelow::new(memory.map(Into::into));
+        kills_below.look();
+        let before = with_kills(files.read(), &kills_below);
         let (memory_stat, memory_stat_at, limits_at) = (None, None, tick.at);
-        Ok(Some(Self { path, hierarchy, files, before, memory_stat, memory_stat_at, limits, limits_at }))
+        Ok(Some(Self { path, hierarchy, files, kills_below, before, memory_stat, memory_stat_at, limits, limits_at }))
     }
 
     fn collect(&mut self, tick: &Tick, metrics: &mut CgroupMetrics) {
         if tick.at.saturating_duration_since(self.limits_at) >= LIMITS_EVERY {
-            self.limits = files::limits(&self.hierarchy);
+            self.limits = Limits::read(&self.hierarchy);
             self.limits_at = tick.at;
+            self.kills_below.look();
+        } else if tick.last {
+            self.kills_below.look();
         }
         if self.memory_stat_at.is_none_or(|at| tick.last || tick.at.saturating_duration_since(at) >= FASTEST) {
             self.memory_stat = self.files.read_memory_stat();
             self.memory_stat_at = Some(tick.at);
         }
-        let now = self.files.read();
+        let now = with_kills(self.files.read(), &self.kills_below);
         let before = std::mem::replace(&mut self.before, now);
         assign(&mut metrics.path, &self.path);
         metrics.cpu_limit_cores = self.limits.cores;
+        assign(&mut metrics.cpuset_cpus, &self.limits.cpus);
         metrics.memory_limit_mib = self.limits.memory.map(mib);
+        metrics.memory_high_mib = self.limits.memory_high.map(mib);
+        metrics.swap_limit_mib = self.limits.swap.map(mib);
         metrics.pids_limit = self.limits.pids;
         metrics.memory_used_mib = now.memory.map(mib);
         metrics.memory_peak_mib = now.memory_peak.map(mib);
@@ -128,6 +143,10 @@ impl State {
     }
 }
 
+fn with_kills(reading: Reading, below: &KillsBelow) -> Reading {
+    Reading { oom_kills: reading.oom_kills.map(|kills| kills + below.sum()), ..reading }
+}
+
 /// What a counter has risen by. One that has only now come up begins at 0.
 fn since(now: Option<u64>, before: Option<u64>) -> Option<u64> {
     now.map(|now| now.saturating_sub(before.unwrap_or(now)))
@@ -141,7 +160,7 @@ mod tests {
     use super::*;
 
     /// Directories with files, by their paths.
-    fn tree(root: &Path, files: &[(&str, &str)]) {
+    pub(super) fn tree(root: &Path, files: &[(&str, &str)]) {
         for (path, text) in files {
             let path = root.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -149,7 +168,7 @@ mod tests {
         }
     }
 
-    fn hierarchy(root: &Path, unified: Option<&str>, legacy: &[(&str, &str)]) -> Hierarchy {
+    pub(super) fn hierarchy(root: &Path, unified: Option<&str>, legacy: &[(&str, &str)]) -> Hierarchy {
         let directory =
             |mount: &str, path: &str| Directory { mount: root.join(mount), path: root.join(mount).join(path) };
         Hierarchy {

@@ -3,3 +3,4 @@
 mod allocation;
 mod host;
 mod job_gpus;
+mod job_limits;

@@ -111,6 +111,9 @@ impl Known {
     }
 }
 
+/// In the place of the sysfs of another namespace.
+pub(super) const NOWHERE: &str = "/nonexistent";
+
 /// Where it is seen which interface has a name.
 #[derive(Clone)]
 pub(super) struct Looks {
@@ -123,6 +126,11 @@ impl Looks {
     pub(super) fn new(host: &Host) -> Self {
         let is_live = statfs(&host.procfs).is_ok_and(|system| system.f_type == PROC_SUPER_MAGIC);
         Self { root: host.sysfs.join("class/net"), is_live }
+    }
+
+    /// Names are all there is.
+    pub(super) fn nowhere() -> Self {
+        Self { root: NOWHERE.into(), is_live: false }
     }
 
     /// What the kernel says of all; nothing where a sandbox has no netlink.

@@ -2,6 +2,7 @@
 
 mod counters;
 mod edge;
+mod job;
 mod known;
 mod link;
 mod netlink;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::procfile::{FIRST_ANSWER, ProcFile, assign, attribute, rate};
 use crate::scan::{find_near, lines};
 use counters::{Counters, parse_line};
+pub use job::JobNetworkConfig;
 use known::{Interface, Known, Looks};
 use link::{Link, UNKNOWN, read_links};
 

@@ -21,6 +21,7 @@ use peak::Peak;
 use pss::PssReader;
 use totals::Totals;
 
+use crate::cpu_list;
 use crate::job::{Found, JobDetails, Member, Switches};
 use crate::procfile::{attribute, mib};
 
@@ -51,7 +52,7 @@ impl SourceConfig for ProcessConfig {
             switches_before: Switches::default(),
             peak_rss: 0,
             peak: None,
-            cpus: attribute(&host.sysfs.join("devices/system/cpu/present")).and_then(|list| cpus_in(&list)),
+            cpus: attribute(&host.sysfs.join("devices/system/cpu/present")).and_then(|list| cpu_list::count(&list)),
         })))
     }
 }
@@ -175,25 +176,5 @@ fn fill_members(metrics: &mut ProcessMetrics, members: &[Member]) {
     if !members.is_empty() && members.iter().all(|member| member.io.is_none()) {
         metrics.process_disk_read_bytes = None;
         metrics.process_disk_write_bytes = None;
-    }
-}
-
-/// How many CPUs a list such as `0-3,8` has.
-fn cpus_in(list: &str) -> Option<u64> {
-    let size = |range: &str| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        last.trim().parse::<u64>().ok()?.checked_sub(first.trim().parse().ok()?)?.checked_add(1)
-    };
-    list.split(',').map(size).try_fold(0u64, |sum, count| sum.checked_add(count?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_of_cpus() {
-        assert_eq!([cpus_in("0"), cpus_in("0-3"), cpus_in("0-3,8,10-11")], [Some(1), Some(4), Some(7)]);
-        assert_eq!([cpus_in(""), cpus_in("3-0"), cpus_in("x")], [None; 3]);
     }
 }

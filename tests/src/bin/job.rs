@@ -26,6 +26,7 @@ fn main() -> anyhow::Result<()> {
         "send" => send(&arguments[1], number(2)?)?,
         "receive" => receive(&arguments[1])?,
         "storm" => storm(number(1)?)?,
+        "bind-first-thread" => bind_first_thread(number(1)? as usize, Duration::from_millis(number(2)?))?,
         "until" => until(&arguments[1], number(2)? as usize, &arguments[3])?,
         "dead-fuse" => dead_fuse(&arguments[1])?,
         other => anyhow::bail!("no job is called {other}"),
@@ -43,6 +44,15 @@ fn burn(threads: u64, time: Duration) {
     });
     let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     println!("{} {}", cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9, start.elapsed().as_secs_f64());
+}
+
+/// Binds the first thread to one CPU, beside another one that may use all.
+fn bind_first_thread(cpu: usize, time: Duration) -> anyhow::Result<()> {
+    let other = std::thread::spawn(move || std::thread::sleep(time));
+    let mut cpus = rustix::thread::CpuSet::new();
+    cpus.set(cpu);
+    rustix::thread::sched_setaffinity(None, &cpus)?;
+    other.join().map_err(|_| anyhow::anyhow!("it panicked"))
 }
 
 /// Waits until so many lines of a file contain the text, for two minutes at most.

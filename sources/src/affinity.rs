@@ -1,0 +1,119 @@
+//! CPUs that the job may run on.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use resource_tracker_core::prelude::*;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+use crate::cpu_list;
+use crate::job::JobDetails;
+use crate::pid_namespace::speaks_of_us;
+use crate::procfile::{FASTEST, attribute};
+use crate::scan::number;
+
+/// How often all processes are looked at.
+const REFRESH: Duration = Duration::from_secs(5);
+
+/// CPUs that the job may run on.
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+pub struct AffinityConfig {}
+
+#[typetag::deserialize(name = "affinity")]
+impl SourceConfig for AffinityConfig {
+    fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
+        // Processes are asked for by their ids.
+        if !speaks_of_us(&host.procfs) {
+            return Ok(None);
+        }
+        let present = attribute(&host.sysfs.join("devices/system/cpu/present"));
+        Ok(Some(Box::new(AffinitySource {
+            procfs: host.procfs.clone(),
+            present: present.and_then(|list| cpu_list::count(&list)),
+            root: None,
+            looked_at_root: None,
+            looked_at_all: None,
+            cpus: None,
+        })))
+    }
+}
+
+register_source!(
+    SourceEntry::new::<AffinityConfig>("affinity", "CPUs that the job may run on").on_by_default().order(21)
+);
+
+/// CPUs that the job may run on, for who compares them with other limits.
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
+pub(crate) struct Affinity {
+    /// As the kernel writes a list of them.
+    pub(crate) cpus: Option<String>,
+}
+
+impl Section for Affinity {
+    const NAME: &'static str = "affinity";
+    const IS_INTERNAL: bool = true;
+}
+
+struct AffinitySource {
+    procfs: PathBuf,
+    /// How many CPUs the machine has.
+    present: Option<u64>,
+    /// Those of the root's first thread.
+    root: Option<CpuSet>,
+    looked_at_root: Option<Instant>,
+    looked_at_all: Option<Instant>,
+    cpus: Option<String>,
+}
+
+impl Source for AffinitySource {
+    fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        let Some(job) = &tick.job else { return Ok(()) };
+        let is_due =
+            |last: Option<Instant>, pause| last.is_none_or(|at| tick.at.saturating_duration_since(at) >= pause);
+        if is_due(self.looked_at_root, FASTEST) {
+            self.looked_at_root = Some(tick.at);
+            let root = affinity(job.root);
+            if (root.is_some() && root != self.root) || is_due(self.looked_at_all, REFRESH) {
+                self.looked_at_all = Some(tick.at);
+                self.root = root;
+                self.look(job.root, JobDetails::of(job)?);
+            }
+        }
+        out.section::<Affinity>().cpus.clone_from(&self.cpus);
+        Ok(())
+    }
+}
+
+impl AffinitySource {
+    /// A thread can be bound to one CPU while others of its process may use more.
+    fn look(&mut self, root: i32, job: &JobDetails) {
+        let has_all = |allowed: &CpuSet| Some(u64::from(allowed.count())) == self.present;
+        let mut allowed = self.root.unwrap_or_default();
+        for member in job.alive().map(|member| member.stat.pid).filter(|pid| *pid != root) {
+            if has_all(&allowed) {
+                break;
+            }
+            add(&mut allowed, member);
+        }
+        if self.root.is_some() && !has_all(&allowed) {
+            let threads = std::fs::read_dir(self.procfs.join(format!("{root}/task"))).into_iter().flatten().flatten();
+            let ids = threads.filter_map(|thread| i32::try_from(number(thread.file_name().as_encoded_bytes())?).ok());
+            ids.for_each(|thread| add(&mut allowed, thread));
+        }
+        if allowed.count() > 0 {
+            self.cpus =
+                Some(cpu_list::text((0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).map(|cpu| cpu as u64)));
+        }
+    }
+}
+
+/// Those of a thread; `None` when it has ended, or the machine has more CPUs than the set.
+fn affinity(thread: i32) -> Option<CpuSet> {
+    sched_getaffinity(Some(Pid::from_raw(thread)?)).ok()
+}
+
+fn add(allowed: &mut CpuSet, thread: i32) {
+    let Some(own) = affinity(thread).filter(|own| own != allowed) else { return };
+    (0..CpuSet::MAX_CPU).filter(|cpu| own.is_set(*cpu)).for_each(|cpu| allowed.set(cpu));
+}

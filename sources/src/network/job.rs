@@ -1,0 +1,247 @@
+//! What came and went through network namespaces that the job is in and the tracker is not: those of containers.
+//!
+//! Nothing of such a namespace stays open between two ticks: it ends with the last process in it, as without the tracker.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use resource_tracker_core::background::Background;
+use resource_tracker_core::prelude::*;
+use resource_tracker_metrics::JobNetworkMetrics;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::REFRESH;
+use super::counters::parse_line;
+use super::known::{Known, Looks, NOWHERE};
+use super::link::{Link, read_links};
+use super::netlink::{self, Device};
+use crate::job::JobDetails;
+use crate::pid_namespace::speaks_of_us;
+use crate::procfile::{FASTEST, read_into};
+use crate::scan::{find_near, lines};
+
+/// How often the processes of the job are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// So many of them, in turn: a large job must not make it dear.
+const AT_ONCE: usize = 100;
+/// So many namespaces are read. Beyond that the sum is not known.
+const MOST: usize = 64;
+
+/// What came and went through network namespaces of the job's own.
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+pub struct JobNetworkConfig {}
+
+#[typetag::deserialize(name = "job-network")]
+impl SourceConfig for JobNetworkConfig {
+    fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
+        // Where namespaces are not told, none can be told apart.
+        let own = Id::of(&host.procfs, "self").filter(|_| speaks_of_us(&host.procfs));
+        Ok(own.map(|own| -> Box<dyn Source> {
+            Box::new(JobNetwork {
+                procfs: host.procfs.clone(),
+                own,
+                namespaces: Vec::new(),
+                are_too_many: false,
+                root: None,
+                looked_at_root: None,
+                looked_at_all: None,
+                turn: 0,
+                links: None,
+                asked: None,
+                text: Vec::new(),
+            })
+        }))
+    }
+}
+
+register_source!(
+    SourceEntry::new::<JobNetworkConfig>(
+        "job-network",
+        "What came and went through network namespaces of the job's own"
+    )
+    .on_by_default()
+    .order(22)
+);
+
+/// A network namespace: where its file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Id(u64, u64);
+
+impl Id {
+    /// That of a process; `None` when it has ended, or may not be looked at.
+    fn of(procfs: &Path, process: &str) -> Option<Self> {
+        let file = procfs.join(process).join("ns/net").metadata().ok()?;
+        Some(Self(file.dev(), file.ino()))
+    }
+}
+
+/// One that the job is in.
+struct Namespace {
+    id: Id,
+    /// Somebody in it.
+    pid: i32,
+    known: Known,
+}
+
+/// What is known of the interfaces of each namespace, in the order of their names.
+type Links = Arc<Vec<(Id, Vec<Link>)>>;
+type Question = Vec<(Id, i32, Vec<String>)>;
+
+struct JobNetwork {
+    procfs: PathBuf,
+    own: Id,
+    namespaces: Vec<Namespace>,
+    are_too_many: bool,
+    /// That of the root.
+    root: Option<Id>,
+    looked_at_root: Option<Instant>,
+    looked_at_all: Option<Instant>,
+    /// How many of the processes were looked at in this turn.
+    turn: usize,
+    /// Begun with the first namespace.
+    links: Option<Background<Question, Links>>,
+    asked: Option<Instant>,
+    text: Vec<u8>,
+}
+
+impl Source for JobNetwork {
+    fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        let metrics: &mut JobNetworkMetrics = out.section();
+        *metrics = JobNetworkMetrics::default();
+        let Some(job) = &tick.job else { return Ok(()) };
+        let details = JobDetails::of(job)?;
+        let is_due =
+            |last: Option<Instant>, pause| last.is_none_or(|at| tick.at.saturating_duration_since(at) >= pause);
+        if is_due(self.looked_at_root, FASTEST) {
+            self.looked_at_root = Some(tick.at);
+            let root = Id::of(&self.procfs, &job.root.to_string());
+            if (root.is_some() && root != self.root) || is_due(self.looked_at_all, LOOK) {
+                self.looked_at_all = Some(tick.at);
+                self.root = root;
+                self.look(details);
+            }
+        }
+        let Some((rx, tx, is_new)) = self.read(details) else { return Ok(()) };
+        if !self.are_too_many {
+            (metrics.process_network_rx_bytes, metrics.process_network_tx_bytes) = (Some(rx), Some(tx));
+        }
+        if is_new || is_due(self.asked, REFRESH) {
+            self.asked = Some(tick.at);
+            self.ask();
+        }
+        Ok(())
+    }
+}
+
+impl JobNetwork {
+    /// Looks for namespaces that are new.
+    fn look(&mut self, job: &JobDetails) {
+        self.are_too_many = false;
+        if self.turn >= job.members().len() {
+            self.turn = 0;
+        }
+        let some = job.members()[self.turn..].iter().take(AT_ONCE);
+        self.turn += AT_ONCE;
+        let root = job.members().iter().take(1);
+        for member in root.chain(some).filter(|member| !member.stat.is_dead()) {
+            let Some(id) = self.not_own(member.stat.pid) else { continue };
+            let is_known = self.namespaces.iter().any(|namespace| namespace.id == id);
+            if is_known || self.is_inner(id, member.stat.parent, job) {
+                continue;
+            }
+            self.are_too_many = self.namespaces.len() == MOST;
+            if self.are_too_many {
+                return;
+            }
+            self.namespaces.push(Namespace { id, pid: member.stat.pid, known: Known::new(Looks::nowhere()) });
+        }
+    }
+
+    /// The namespace of a process, if the tracker is in another one.
+    fn not_own(&self, pid: i32) -> Option<Id> {
+        Id::of(&self.procfs, &pid.to_string()).filter(|id| *id != self.own)
+    }
+
+    /// Whether it lies within another one of the job's: what leaves it passes that one as well.
+    fn is_inner(&self, id: Id, parent: i32, job: &JobDetails) -> bool {
+        let is_of_job = job.members().iter().any(|member| member.stat.pid == parent);
+        is_of_job && self.not_own(parent).is_some_and(|outer| outer != id)
+    }
+
+    /// Bytes received and sent since the last reading, and whether an interface is new; `None` without a namespace.
+    fn read(&mut self, job: &JobDetails) -> Option<(u64, u64, bool)> {
+        let Self { procfs, namespaces, links, text, .. } = self;
+        let links = links.as_ref().and_then(|links| links.answer()).map(|(links, _)| links);
+        let (mut rx, mut tx, mut is_new) = (0, 0, false);
+        namespaces.retain_mut(|namespace| {
+            let Some(devices) = namespace.devices(procfs, job, text) else { return false };
+            let links = links.iter().flat_map(|links| links.iter()).find(|(id, _)| *id == namespace.id);
+            let sum = namespace.count(devices, links.map(|(_, links)| links.as_slice()));
+            (rx, tx, is_new) = (rx + sum.0, tx + sum.1, is_new | sum.2);
+            true
+        });
+        (!namespaces.is_empty()).then_some((rx, tx, is_new))
+    }
+
+    fn ask(&mut self) {
+        if self.links.is_none() {
+            let procfs = self.procfs.clone();
+            let links =
+                move |question: Question| Arc::new(question.into_iter().map(|one| links_of(&procfs, one)).collect());
+            self.links = Background::spawn("job-links", links).ok();
+        }
+        let each = self.namespaces.iter().map(|namespace| (namespace.id, namespace.pid, namespace.known.names()));
+        if let Some(links) = &self.links {
+            links.ask(each.collect());
+        }
+    }
+}
+
+impl Namespace {
+    /// What `/proc/PID/net/dev` says now; `None` when nobody of the job is in it any more.
+    fn devices<'a>(&mut self, procfs: &Path, job: &JobDetails, text: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+        let mut others = job.alive().map(|member| member.stat.pid);
+        loop {
+            let process = self.pid.to_string();
+            let length = read_into(&procfs.join(&process).join("net/dev"), text).map(<[u8]>::len);
+            // It may have moved since, or another process has its id.
+            if let (Ok(length), true) = (length, Id::of(procfs, &process) == Some(self.id)) {
+                return Some(&text[..length]);
+            }
+            self.pid = others.find(|pid| Id::of(procfs, &pid.to_string()) == Some(self.id))?;
+        }
+    }
+
+    fn count(&mut self, devices: &[u8], links: Option<&[Link]>) -> (u64, u64, bool) {
+        let (mut rx, mut tx) = (0, 0);
+        self.known.begin();
+        let devices = lines(devices).filter_map(parse_line).filter(|(name, _)| *name != b"lo");
+        for (near, (name, now)) in devices.enumerate() {
+            let Some((place, interface)) = self.known.find(near, name, &now) else { continue };
+            let link = links.and_then(|links| Some(&links[find_near(links, place, |link| interface.is_of(link))?]));
+            let (received, sent) = interface.count(link.map(|link| link.is_counted), &now);
+            (rx, tx) = (rx + received, tx + sent);
+            interface.counters = now;
+        }
+        (rx, tx, self.known.end())
+    }
+}
+
+/// Without the permission to enter the namespace all of its interfaces are counted.
+fn links_of(procfs: &Path, (id, pid, names): (Id, i32, Vec<String>)) -> (Id, Vec<Link>) {
+    let file = File::open(procfs.join(pid.to_string()).join("ns/net"));
+    // A thread of its own: one that stayed in the namespace would keep it.
+    let devices =
+        file.ok().and_then(|file| std::thread::Builder::new().spawn(move || devices_in(&file)).ok()?.join().ok()?.ok());
+    // Of the namespace there is no sysfs that can be trusted: the job may have mounted anything.
+    (id, read_links(Path::new(NOWHERE), names, &devices.unwrap_or_default()))
+}
+
+fn devices_in(namespace: &File) -> std::io::Result<Vec<Device>> {
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+    netlink::devices()
+}

@@ -1,0 +1,77 @@
+//! What the job may use at most.
+
+use std::path::Path;
+use std::process::Command;
+
+use resource_tracker_tests::{Recording, command, has, is_root, number, tracker};
+use serde_json::Value as Json;
+
+const JOB: &str = env!("CARGO_BIN_EXE_job");
+
+/// The last sample of a run.
+fn last(options: &[&str], job: &[&str]) -> Json {
+    let recording = Recording::new();
+    let mut tracker = command(tracker());
+    recording.run(tracker.args(options).arg("-o").arg(recording.path()).arg("--").args(job));
+    recording.samples().pop().unwrap()
+}
+
+fn cpus(sample: &Json) -> (&str, f64) {
+    (sample["cpu"]["process_cpus_allowed"].as_str().unwrap(), number(sample, "/cpu/process_cpu_limit_cores"))
+}
+
+/// How many CPUs a program gets here, and whether there are some to choose from.
+fn own_cpus(test: &str) -> Option<f64> {
+    let count = std::thread::available_parallelism().unwrap().get();
+    if count < 2 {
+        println!("skipped: {test} needs two CPUs");
+    }
+    (has("taskset", test) && count >= 2).then_some(count as f64)
+}
+
+fn first_cpu() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
+    list.split(['-', ',']).next().unwrap().to_owned()
+}
+
+#[test]
+fn four_spinners_on_one_cpu_have_one_core() {
+    let Some(_) = own_cpus("a job on one CPU") else { return };
+    let cpu = first_cpu();
+    let sample = last(&["-i", "0.1"], &["taskset", "-c", &cpu, JOB, "burn", "4", "400"]);
+    assert_eq!(cpus(&sample), (cpu.as_str(), 1.0));
+    assert!(number(&sample, "/cpu/process_memory_limit_mib") <= number(&sample, "/memory/total_mib"));
+}
+
+/// A shell that may use all, and what it starts on one CPU; and a program whose first thread alone is bound to one.
+#[test]
+fn one_that_is_bound_does_not_bind_the_others() {
+    let Some(count) = own_cpus("a part of a job on one CPU") else { return };
+    let cpu = first_cpu();
+    let script = format!("taskset -c {cpu} {JOB} burn 1 400; true");
+    assert_eq!(cpus(&last(&["-i", "0.1", "--no-cgroup"], &["sh", "-c", &script])).1, count);
+    assert_eq!(cpus(&last(&["-i", "0.1", "--no-cgroup"], &[JOB, "bind-first-thread", &cpu, "400"])).1, count);
+}
+
+/// Where each cgroup counts its own: the kernel sums them up in v2.
+#[test]
+fn a_job_that_is_killed_in_a_cgroup_of_its_own_making() {
+    let test = "a cgroup of v1 within the job's";
+    if !is_root(test) || !Path::new("/sys/fs/cgroup/memory/cgroup.procs").exists() {
+        println!("skipped: {test}");
+        return;
+    }
+    let recording = Recording::new();
+    let script = format!(
+        "inner=/sys/fs/cgroup/memory$(sed -n 's/.*:memory://p' /proc/self/cgroup)/inner
+         mkdir $inner && echo 16M >$inner/memory.limit_in_bytes
+         sh -c 'echo 0 >$0/tasks; exec {JOB} touch 100 10' $inner
+         {}; rmdir $inner",
+        recording.until(1, "\"oom_kills\":1")
+    );
+    let mut run: Command = command(tracker());
+    recording.run(run.args(["-i", "0.1", "-o"]).arg(recording.path()).args(["--", "sh", "-c", &script]));
+    let kills: f64 = recording.samples().iter().map(|sample| number(sample, "/cgroup/oom_kills")).sum();
+    assert_eq!(kills, 1.0, "also when the cgroup is gone");
+}
