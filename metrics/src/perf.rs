@@ -12,13 +12,17 @@ pub struct PerfMetrics {
     /// Whether work in the kernel is left out, because `kernel.perf_event_paranoid` does not let it be counted.
     #[schemars(transform = Info)]
     pub user_only: bool,
+    /// What counts the events of the CPU, where its cores are of several kinds: `cpu_atom`, `cpu_core`. Figures are sums over
+    /// them. `/sys/bus/event_source/devices`
+    #[schemars(transform = Info)]
+    pub pmus: Vec<String>,
     /// Instructions that were retired. `PERF_COUNT_HW_INSTRUCTIONS`
     #[schemars(transform = Delta("instructions"))]
     pub instructions: Option<u64>,
     /// CPU cycles. `PERF_COUNT_HW_CPU_CYCLES`
     #[schemars(transform = Delta("cycles"))]
     pub cycles: Option<u64>,
-    /// Instructions per cycle.
+    /// Instructions per cycle, of the same cycles: the two counters are in one group.
     #[schemars(transform = Gauge("instructions/cycle"))]
     pub ipc: Option<f64>,
     /// Accesses of the last cache before memory. `PERF_COUNT_HW_CACHE_REFERENCES`
