@@ -10,8 +10,17 @@ use resource_tracker_tests::{Recording, command, in_time, number, samples, stop_
 use serde_json::{Value as Json, json};
 
 fn record(path: &Path, flags: &[&str], job: &[&str]) -> std::process::Output {
-    let output =
-        command(tracker()).args(["-i", "20ms", "-o"]).arg(path).args(flags).arg("--").args(job).output().unwrap();
+    record_every("20ms", path, flags, job)
+}
+
+/// Records one sample, however long it takes.
+fn record_once(path: &Path, flags: &[&str]) {
+    record_every("1h", path, flags, &["true"]);
+}
+
+fn record_every(interval: &str, path: &Path, flags: &[&str], job: &[&str]) -> std::process::Output {
+    let mut run = command(tracker());
+    let output = run.args(["-i", interval, "-o"]).arg(path).args(flags).arg("--").args(job).output().unwrap();
     assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
     output
 }
@@ -104,13 +113,13 @@ fn a_file_is_private_and_appended_to() {
     let directory = tempfile::tempdir().unwrap();
     for (name, header) in [("run.jsonl", 0), ("run.csv", 1)] {
         let path = directory.path().join(name);
-        record(&path, &[], &["true"]);
-        record(&path, &[], &["true"]);
+        record_once(&path, &[]);
+        record_once(&path, &[]);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2 + header);
     }
     let path = directory.path().join("run.csv");
-    record(&path, &["--set", "sinks.output.if_exists=overwrite", "--csv-columns", "python"], &["true"]);
+    record_once(&path, &["--set", "sinks.output.if_exists=overwrite", "--csv-columns", "python"]);
     assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);
     for arguments in [&["--set", "sinks.output.if_exists=fail"][..], &["--csv-columns", "sentinel"], &["-f", "json"]] {
         let output = command(tracker()).arg("-o").arg(&path).args(arguments).args(["--", "true"]).output().unwrap();
@@ -124,7 +133,7 @@ fn a_torn_last_line_does_not_spoil_the_next() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run.jsonl");
     std::fs::write(&path, "{\"timestamp_secs\":1,\"cp").unwrap();
-    record(&path, &[], &["true"]);
+    record_once(&path, &[]);
     let lines = std::fs::read_to_string(&path).unwrap();
     assert_eq!(samples(lines.split_once('\n').unwrap().1.as_bytes()).len(), 1);
 }

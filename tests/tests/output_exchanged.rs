@@ -183,7 +183,7 @@ fn a_link_of_somebody_else_is_refused_before_the_job_starts() {
     assert_eq!((names(folder.path()).len(), length(&victim)), (2, 0));
     // One's own link is what its owner meant.
     lchown(&path, Some(0), Some(0)).unwrap();
-    let output = command(tracker()).arg("-o").arg(&path).args(["--", "true"]).output().unwrap();
+    let output = command(tracker()).args(["-i", "1h", "-o"]).arg(&path).args(["--", "true"]).output().unwrap();
     assert_eq!((output.status.code(), samples(&fs::read(&path).unwrap()).len()), (Some(0), 1));
 }
 

@@ -25,7 +25,7 @@ fn mode(path: &Path, mode: u32) {
 }
 
 fn run(path: &Path, options: &[&str]) -> Output {
-    command(tracker()).arg("-o").arg(path).args(options).args(["--", "true"]).output().unwrap()
+    command(tracker()).args(["-i", "1h", "-o"]).arg(path).args(options).args(["--", "true"]).output().unwrap()
 }
 
 #[test]
