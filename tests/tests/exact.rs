@@ -78,6 +78,23 @@ fn daemons_whose_parent_has_ended() {
     is_exact("daemons", 4.0);
 }
 
+/// It is seen while its parent lives, and both end before the next sample.
+#[test]
+fn an_orphan_that_ends_in_the_interval_of_its_parent() {
+    let recording = Recording::new();
+    let (two, three) = (recording.until(2, ""), recording.until(3, ""));
+    let job = format!("sh -c \"({JOB} burn 1 500; {two}) & {two}\"; {three}");
+    let path = recording.path();
+    let mut tracker = command(tracker());
+    let output =
+        recording.run(tracker.args(["--no-cgroup", "-i", "2s", "-o"]).arg(path).args(["--", "sh", "-c", &job]));
+    let burnt: f64 = text(&output.stdout).split(' ').next().unwrap().parse().unwrap();
+    let samples = recording.samples();
+    let counted = cpu_time(&samples);
+    assert!((burnt..burnt * 1.5).contains(&counted), "{counted} s instead of {burnt} s");
+    assert_eq!(accounting(&samples), "exact");
+}
+
 /// Nobody waits for them, so nobody is told what they used: what was seen of them stays counted, and the sample says
 /// that it is not all.
 #[test]

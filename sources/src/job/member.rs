@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::clock::cpu_time;
 use super::files::Files;
 use super::stat::{Io, Stat};
-use super::status::Status;
+use super::status::{Status, Switches};
 
 /// A pid alone can be given to another process later; with the start time it cannot.
 pub(crate) type Identity = (i32, u64);
@@ -24,6 +24,9 @@ pub(crate) struct Member {
     pub(crate) stat_before: Stat,
     pub(crate) io_before: Option<Io>,
     pub(crate) status: Option<Status>,
+    /// Its context switches, as far as `status` told: since its birth, or since the tracker came if it `was_there` before.
+    pub(crate) switches: Switches,
+    pub(super) was_there: bool,
     /// When `status` was read, or it was found.
     pub(super) told_at: Option<Instant>,
     /// Whether it has run since `status` was read.
@@ -94,6 +97,14 @@ impl Member {
         // What cannot be read any more is as it was, while the process is there at all.
         let text = files.read(self.stat.pid, "io", &mut self.io_file, keep);
         self.io = text.ok().and_then(Io::parse).or(self.io);
+    }
+
+    /// What `status` says now.
+    pub(super) fn tell(&mut self, status: Status) {
+        let before = self.status.map(|status| status.switches);
+        let first = if self.was_there { status.switches } else { Switches::default() };
+        self.switches = self.switches.plus(status.switches.since(before.unwrap_or(first)));
+        self.status = Some(status);
     }
 
     /// For how long it has run since `status` was read.
