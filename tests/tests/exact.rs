@@ -78,20 +78,30 @@ fn daemons_whose_parent_has_ended() {
     is_exact("daemons", 4.0);
 }
 
-/// It is seen while its parent lives, and both end before the next sample.
+/// It is seen when it has used all that it will, and both end before the next sample.
 #[test]
 fn an_orphan_that_ends_in_the_interval_of_its_parent() {
     let recording = Recording::new();
-    let (two, three) = (recording.until(2, ""), recording.until(3, ""));
-    let job = format!("sh -c \"({JOB} burn 1 500; {two}) & {two}\"; {three}");
     let path = recording.path();
+    let job = r#"
+        parent='
+            (
+                "$2" job long
+                "$0" until "$1" $(($(wc -l <"$1") + 2)) ""
+                echo >"$1.seen"
+                while kill -0 $$; do sleep 0.01; done 2>/dev/null
+            ) &
+            "$0" until "$1.seen" 1 ""'
+        sh -c "$parent" "$0" "$1" "$2"
+        "$0" until "$1" $(($(wc -l <"$1") + 1)) ""
+    "#;
     let mut tracker = command(tracker());
-    let output =
-        recording.run(tracker.args(["--no-cgroup", "-i", "2s", "-o"]).arg(path).args(["--", "sh", "-c", &job]));
-    let burnt: f64 = text(&output.stdout).split(' ').next().unwrap().parse().unwrap();
+    tracker.args(["--no-cgroup", "-i", "1s", "-o"]).arg(&path).args(["--", "sh", "-c", job, JOB]);
+    let output = recording.run(tracker.arg(&path).arg(benchmarks()));
+    assert_eq!(text(&output.stderr), "");
     let samples = recording.samples();
     let counted = cpu_time(&samples);
-    assert!((burnt..burnt * 1.5).contains(&counted), "{counted} s instead of {burnt} s");
+    assert!((2.0..3.0).contains(&counted), "{counted} s instead of 2 s");
     assert_eq!(accounting(&samples), "exact");
 }
 

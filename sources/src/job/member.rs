@@ -142,6 +142,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn switches_of_one_that_was_there_count_from_when_it_is_first_read() {
+        for (was_there, expected) in [(false, [50, 53, 53, 60]), (true, [0, 3, 3, 10])] {
+            let mut member = Member { was_there, ..Member::default() };
+            // A thread that ends takes its own along.
+            let counted = [50, 53, 20, 27].map(|voluntary| {
+                member.tell(Status { switches: Switches { voluntary, involuntary: 0 }, ..Status::default() });
+                member.switches.voluntary
+            });
+            assert_eq!(counted, expected);
+        }
+    }
+
+    #[test]
     fn one_that_ended_is_there_until_its_parent_has_taken_over() {
         let procfs = tempfile::tempdir().unwrap();
         std::fs::create_dir(procfs.path().join("9")).unwrap();

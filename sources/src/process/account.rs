@@ -143,17 +143,17 @@ impl Account {
             let due = waiting.get(&Heir::Member(heir.identity()))?;
             Some(due.missing(Totals::of_children(&heir.stat, heir.io, self.tick), self.tick))
         };
-        let mut missing = members.iter().filter_map(missing_at).fold(Totals::default(), Totals::plus);
+        let due = waiting.get(&Heir::Tracker).copied().unwrap_or_default();
+        // What the tracker took over and was not expected to: an orphan, whose parent ended before it and was its heir until then.
+        let mut unexpected = reaped.minus(due.base).minus(due.used);
         for gone in gone {
             if let Some(rest) = missing_at(&gone.last) {
                 let next = passed_on.entry(gone.heir).or_default();
-                next.used = next.used.plus(rest);
+                next.used = next.used.plus(rest.minus(unexpected));
+                unexpected = unexpected.minus(rest);
             }
         }
-        let due = waiting.get(&Heir::Tracker).copied().unwrap_or_default();
-        missing = missing.plus(due.missing(reaped, self.tick));
-        // What the tracker took over and was not expected to: an orphan, whose parent ended before it and was its heir until then.
-        let unexpected = reaped.minus(due.base).minus(due.used);
+        let missing = members.iter().filter_map(missing_at).fold(due.missing(reaped, self.tick), Totals::plus);
         self.lost = self.lost.plus(missing.minus(unexpected));
         passed_on
     }

@@ -89,12 +89,18 @@ fn an_orphan_that_the_tracker_reaps_is_exact() {
 
 #[test]
 fn an_orphan_that_ends_in_the_interval_of_its_parent_counts_once() {
-    let mut account = Account::new();
-    advance(&mut account, &[member(1, 0, 10, 0), member(7, 1, 5, 0), member(8, 7, 100, 0)], &[], alone());
-    // Its parent was its heir when it was last seen.
-    let both = [gone(member(7, 1, 5, 0), ROOT), gone(member(8, 7, 100, 0), ROOT)];
-    assert_eq!(advance(&mut account, &[after(1, 0, 10, 0, 5)], &both, reaped(104, false)).0, 4);
-    assert_eq!(advance(&mut account, &[member(1, 0, 11, 5)], &[], reaped(104, false)), (1, ProcessAccounting::Exact));
+    for root_ends in [false, true] {
+        let mut account = Account::new();
+        advance(&mut account, &[member(1, 0, 10, 0), member(7, 1, 5, 0), member(8, 7, 100, 0)], &[], alone());
+        // Its parent was its heir when it was last seen.
+        let both = [gone(member(7, 1, 5, 0), ROOT), gone(member(8, 7, 100, 0), ROOT)];
+        assert_eq!(advance(&mut account, &[after(1, 0, 10, 0, 5)], &both, reaped(104, false)).0, 4);
+        let counted = match root_ends {
+            false => advance(&mut account, &[member(1, 0, 11, 5)], &[], reaped(104, false)),
+            true => advance(&mut account, &[], &[gone(member(1, 0, 10, 5), Heir::Tracker)], reaped(104 + 16, true)),
+        };
+        assert_eq!(counted, (1, ProcessAccounting::Exact));
+    }
 }
 
 #[test]
