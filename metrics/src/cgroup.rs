@@ -68,8 +68,8 @@ pub struct CgroupMetrics {
     #[schemars(transform = Delta("bytes"))]
     pub io_read_bytes: Option<u64>,
     /// Bytes that were sent to storage to be written. Where `path` is the cgroup that was made for the job, this is what
-    /// the job wrote to disks until now; what is in page cache as yet is not in it. v2 `io.stat`, `wbytes`; v1 likewise, where page cache
-    /// is written for nobody and is not in it
+    /// the job wrote to disks until now; what is in page cache as yet is not in it. v2 `io.stat`, `wbytes`; v1
+    /// `blkio.throttle.io_service_bytes_recursive`, without what went by page cache
     #[schemars(transform = Delta("bytes"))]
     pub io_write_bytes: Option<u64>,
     /// Time in which at least one task waited for storage. `io.pressure`, `some`

@@ -76,10 +76,9 @@ pub struct ProcessMetrics {
     /// long ago and is not in them yet.
     #[schemars(transform = Gauge("seconds"))]
     pub process_kinds_age_secs: Option<f64>,
-    /// How faults and I/O were counted: `exact` or `sampled`. Children that came and went between two samples are in what is
-    /// `exact`.
+    /// How faults and I/O were counted.
     #[schemars(transform = Info)]
-    pub process_io_accounting: Option<ProcessAccounting>,
+    pub process_io_accounting: Option<CounterAccounting>,
     /// Bytes that the tree caused to be read from storage. `/proc/PID/io`, `read_bytes`; for what has ended the same at its
     /// end, or `ru_inblock` of `wait4`
     #[schemars(transform = Delta("bytes"))]
@@ -114,10 +113,10 @@ pub struct ProcessMetrics {
     /// and went; `cpu_pressure_some_secs` of `cgroup` misses none. `/proc/PID/task/TID/schedstat`, second number
     #[schemars(transform = Delta("seconds"))]
     pub process_run_queue_wait_secs: Option<f64>,
-    /// How context switches were counted. `sampled` while a command lives: only its end tells of children that were too short
-    /// to be seen. They are in the sample after that, so that the sum over the run is right if it says `exact`.
+    /// How context switches were counted. While a command lives they are sampled: only its end tells of children that were too short
+    /// to be seen. Those are in the last sample, whose word holds for the sum over the run.
     #[schemars(transform = Info)]
-    pub process_switches_accounting: Option<ProcessAccounting>,
+    pub process_switches_accounting: Option<CounterAccounting>,
     /// Times that a thread of the tree gave up its CPU to wait. `/proc/PID/task/TID/status`, of at most 100 threads a second; for
     /// what has ended `ru_nvcsw` of `wait4`
     #[schemars(transform = Delta("switches"))]
@@ -127,7 +126,7 @@ pub struct ProcessMetrics {
     pub process_involuntary_context_switches: Option<u64>,
 }
 
-/// How something that the tree used was counted.
+/// How the CPU time of the tree was counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -137,6 +136,17 @@ pub enum ProcessAccounting {
     /// From a cgroup that the tracker made for the job: what nobody waited for is in it as well.
     Cgroup,
     /// As `exact`, but there are processes for which nobody waits; what those used after they were last seen is missing.
+    Sampled,
+}
+
+/// How what the tree did was counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum CounterAccounting {
+    /// The sum until now is the kernel's, with children that came and went between two samples.
+    Exact,
+    /// What was seen is in it, and what the kernel told of those who ended. What others did after they were last seen is missing.
     Sampled,
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::pressure::{Line, Lines, parse};
+use crate::pressure::parse;
 use crate::procfile::ProcFile;
 
 /// The three files of a cgroup of v2, which needs no controller for them.
@@ -35,30 +35,36 @@ pub(super) struct Stalled {
 struct Resource {
     /// `None` where there is no such pressure.
     file: Option<ProcFile>,
-    before: Option<Lines>,
+    before: Option<Totals>,
+}
+
+/// Microseconds since the cgroup was made.
+#[derive(Clone, Copy)]
+struct Totals {
+    some: u64,
+    full: Option<u64>,
 }
 
 impl Resource {
     fn open(directory: &Path, name: &str, made: bool) -> Self {
         let mut resource = Self { file: ProcFile::open_if_present(directory.join(name)), before: None };
-        if !made {
-            resource.before = resource.look();
-        }
+        resource.before = if made { Some(Totals { some: 0, full: Some(0) }) } else { resource.look() };
         resource
     }
 
-    fn look(&mut self) -> Option<Lines> {
-        parse(self.file.as_mut()?.read().ok()?)
+    fn look(&mut self) -> Option<Totals> {
+        let lines = parse(self.file.as_mut()?.read().ok()?)?;
+        Some(Totals { some: lines.some.total, full: lines.full.map(|full| full.total) })
     }
 
     fn read(&mut self) -> Stalled {
         let Some(now) = self.look() else { return Stalled::default() };
         let before = self.before.replace(now);
-        let since = |now: Line, before: Option<Line>| {
-            now.total.saturating_sub(before.map_or(0, |before| before.total)) as f64 / 1e6
-        };
-        let full = now.full.map(|full| since(full, before.and_then(|before| before.full)));
-        Stalled { some: Some(since(now.some, before.map(|before| before.some))), full }
+        let since = |now: u64, before: u64| now.saturating_sub(before) as f64 / 1e6;
+        Stalled {
+            some: before.map(|before| since(now.some, before.some)),
+            full: now.full.zip(before.and_then(|before| before.full)).map(|(now, before)| since(now, before)),
+        }
     }
 }
 
@@ -91,7 +97,8 @@ mod tests {
         assert_eq!(read(&mut own), (Some(1.0), None));
         fs::write(directory.path().join("cpu.pressure"), "garbage\n").unwrap();
         assert_eq!(read(&mut own), (None, None));
-        fs::remove_dir_all(directory.path()).unwrap();
-        assert_eq!(read(&mut own), (None, None));
+        let mut late = Pressure::open(directory.path(), false);
+        holds(9_000_000, "");
+        assert_eq!((read(&mut late), read(&mut own)), ((None, None), (Some(0.5), None)));
     }
 }

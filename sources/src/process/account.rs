@@ -25,9 +25,9 @@ use crate::job::{Gone, Heir, Member, Reaped};
 pub(super) struct Counted {
     pub(super) used: Totals,
     /// Of CPU time.
-    pub(super) time: ProcessAccounting,
-    /// Of all else.
-    pub(super) rest: ProcessAccounting,
+    pub(super) accounting: ProcessAccounting,
+    /// Whether nothing is missing of all else.
+    pub(super) is_whole: bool,
 }
 
 #[derive(Debug)]
@@ -95,10 +95,10 @@ impl Account {
             self.find_lost(members, &[], taken);
         }
         self.reaped_before = taken;
-        let (sum, time) = self.sum(members, taken, group);
+        let (sum, accounting) = self.sum(members, taken, group);
         let is_whole = [self.lost, self.settled].iter().all(|missed| *missed == Totals::default());
-        let rest = if is_whole { ProcessAccounting::Exact } else { ProcessAccounting::Sampled };
-        Counted { used: self.give_out(sum, spawned, if reaped.root { u64::MAX } else { possible }), time, rest }
+        let possible = if reaped.root { u64::MAX } else { possible };
+        Counted { used: self.give_out(sum, spawned, possible), accounting, is_whole }
     }
 
     /// All that was ever used, and how its CPU time is known.

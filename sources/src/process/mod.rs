@@ -12,7 +12,7 @@ mod totals;
 use std::time::{Duration, Instant};
 
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
-use resource_tracker_metrics::{ProcessAccounting, ProcessMetrics};
+use resource_tracker_metrics::{CounterAccounting, ProcessAccounting, ProcessMetrics};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -105,10 +105,10 @@ impl Source for Process {
         fill_time(metrics, &counted.used, elapsed.as_secs_f64(), self.cpus);
         fill_io(metrics, &counted.used, job);
         fill_members(metrics, members);
+        fill_accounting(metrics, &counted, job);
         self.fill_switches(metrics, job);
         let waited = self.run_queue.as_mut().and_then(|queue| queue.read(job, spawned));
         metrics.process_run_queue_wait_secs = waited.map(|time| time.as_secs_f64());
-        fill_accounting(metrics, &counted, job.found().ignores_children);
         self.fill_memory(metrics, job, tick);
         Ok(())
     }
@@ -130,10 +130,10 @@ impl Process {
     }
 
     fn fill_switches(&mut self, metrics: &mut ProcessMetrics, job: &JobDetails) {
-        let (new, accounting) = self.switches.advance(job.members(), job.gone(), job.reaped());
+        let (new, is_whole) = self.switches.advance(job.members(), job.gone(), job.reaped());
         metrics.process_voluntary_context_switches = Some(new.voluntary);
         metrics.process_involuntary_context_switches = Some(new.involuntary);
-        metrics.process_switches_accounting = Some(accounting);
+        metrics.process_switches_accounting = Some(counters(is_whole, job));
     }
 
     fn fill_memory(&mut self, metrics: &mut ProcessMetrics, job: &JobDetails, tick: &Tick) {
@@ -188,15 +188,20 @@ fn fill_io(metrics: &mut ProcessMetrics, used: &Totals, job: &JobDetails) {
     }
 }
 
-fn fill_accounting(metrics: &mut ProcessMetrics, counted: &Counted, ignores_children: bool) {
-    let known = |accounting| match accounting {
-        // None may have been seen, but there can be some that were too short for it.
-        ProcessAccounting::Exact if ignores_children => ProcessAccounting::Sampled,
+fn fill_accounting(metrics: &mut ProcessMetrics, counted: &Counted, job: &JobDetails) {
+    metrics.process_accounting = Some(match counted.accounting {
+        ProcessAccounting::Exact if job.found().ignores_children => ProcessAccounting::Sampled,
         accounting => accounting,
-    };
-    metrics.process_accounting = Some(known(counted.time));
-    metrics.process_io_accounting = Some(known(counted.rest));
-    metrics.process_switches_accounting = metrics.process_switches_accounting.map(known);
+    });
+    metrics.process_io_accounting = Some(counters(counted.is_whole, job));
+}
+
+/// Of children that vanish none may have been seen, but there can be some that were too short for it.
+fn counters(is_whole: bool, job: &JobDetails) -> CounterAccounting {
+    match is_whole && !job.found().ignores_children {
+        true => CounterAccounting::Exact,
+        false => CounterAccounting::Sampled,
+    }
 }
 
 fn fill_members(metrics: &mut ProcessMetrics, members: &[Member]) {

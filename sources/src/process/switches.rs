@@ -5,8 +5,6 @@
 
 use std::collections::HashMap;
 
-use resource_tracker_metrics::ProcessAccounting;
-
 use crate::job::{Gone, Heir, Identity, Member, Reaped, Switches};
 
 #[derive(Debug, Default)]
@@ -20,13 +18,8 @@ pub(super) struct SwitchAccount {
 }
 
 impl SwitchAccount {
-    /// What came since the last call. `Exact` when nothing is missing of all that was given out so far.
-    pub(super) fn advance(
-        &mut self,
-        members: &[Member],
-        gone: &[Gone],
-        reaped: &Reaped,
-    ) -> (Switches, ProcessAccounting) {
+    /// What came since the last call, and whether nothing is missing of all that was given out so far.
+    pub(super) fn advance(&mut self, members: &[Member], gone: &[Gone], reaped: &Reaped) -> (Switches, bool) {
         for Gone { last, heir } in gone {
             let seen = last.switches.plus(self.handed_on.remove(&last.identity()).unwrap_or_default());
             match heir {
@@ -45,8 +38,7 @@ impl SwitchAccount {
         let new = sum.since(self.counted);
         self.counted = self.counted.plus(new);
         let all_ended = reaped.root && members.is_empty() && self.settled == Switches::default();
-        let is_exact = all_ended && self.counted == reaped.usage.switches;
-        (new, if is_exact { ProcessAccounting::Exact } else { ProcessAccounting::Sampled })
+        (new, all_ended && self.counted == reaped.usage.switches)
     }
 }
 
@@ -77,8 +69,8 @@ mod tests {
     fn the_last_word_is_the_kernel_s() {
         let mut account = SwitchAccount::default();
         let mut advance = |members: &[Member], gone: &[Gone], reaped: &Reaped| {
-            let (new, accounting) = account.advance(members, gone, reaped);
-            (new.voluntary, accounting == ProcessAccounting::Exact)
+            let (new, is_whole) = account.advance(members, gone, reaped);
+            (new.voluntary, is_whole)
         };
         let nothing = reaped(0, false);
         assert_eq!(advance(&[member(1, 0, 10), member(2, 1, 5)], &[], &nothing), (15, false));
@@ -98,8 +90,8 @@ mod tests {
         // The daemon ended in the interval of its parent, whose heir the root is.
         let both = [gone(2, 1, 5, ROOT), gone(3, 2, 100, ROOT)];
         assert_eq!(account.advance(&members[..1], &both, &reaped(100, false)).0.voluntary, 0);
-        let (new, accounting) = account.advance(&[], &[gone(1, 0, 10, Heir::Tracker)], &reaped(117, true));
-        assert_eq!((new.voluntary, accounting), (2, ProcessAccounting::Exact));
+        let (new, is_whole) = account.advance(&[], &[gone(1, 0, 10, Heir::Tracker)], &reaped(117, true));
+        assert_eq!((new.voluntary, is_whole), (2, true));
     }
 
     #[test]
@@ -107,13 +99,13 @@ mod tests {
         let mut account = SwitchAccount::default();
         account.advance(&[member(1, 0, 10)], &[], &reaped(0, false));
         // Nobody of the tracker's waited for it, as with `--pid`.
-        let (new, accounting) = account.advance(&[], &[gone(1, 0, 10, Heir::Nobody)], &reaped(0, false));
-        assert_eq!((new, accounting), (Switches::default(), ProcessAccounting::Sampled));
+        let (new, is_whole) = account.advance(&[], &[gone(1, 0, 10, Heir::Nobody)], &reaped(0, false));
+        assert_eq!((new, is_whole), (Switches::default(), false));
         // One who ignores SIGCHLD takes nothing over.
         let mut account = SwitchAccount::default();
         account.advance(&[member(1, 0, 10), member(2, 1, 90)], &[], &reaped(0, false));
         let all = [gone(1, 0, 10, Heir::Tracker), gone(2, 1, 90, Heir::Tracker)];
-        let (new, accounting) = account.advance(&[], &all, &reaped(10, true));
-        assert_eq!((new.voluntary, accounting), (0, ProcessAccounting::Sampled));
+        let (new, is_whole) = account.advance(&[], &all, &reaped(10, true));
+        assert_eq!((new.voluntary, is_whole), (0, false));
     }
 }

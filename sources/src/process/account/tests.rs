@@ -44,8 +44,10 @@ fn reaped(ticks: u64, root: bool) -> Reaped {
 /// Ticks of the interval, and how they were counted.
 fn advance(account: &mut Account, members: &[Member], gone: &[Gone], reaped: Reaped) -> (u64, ProcessAccounting) {
     let counted = account.advance(members, gone, &reaped, None, true, u64::MAX);
-    assert!(counted.used.user <= counted.used.cpu && counted.rest == counted.time);
-    (counted.used.cpu / TICK, counted.time)
+    assert!(
+        counted.used.user <= counted.used.cpu && counted.is_whole == (counted.accounting == ProcessAccounting::Exact)
+    );
+    (counted.used.cpu / TICK, counted.accounting)
 }
 
 const ROOT: Heir = Heir::Member((1, 1));
@@ -117,14 +119,14 @@ fn faults_and_io_are_counted_as_cpu_time_is() {
     };
     let (member, sum) = counters(3, 4);
     let counted = account.advance(&[member], &[], &alone(), None, true, u64::MAX);
-    assert_eq!((counted.used, counted.rest), (sum, ProcessAccounting::Exact));
+    assert_eq!((counted.used, counted.is_whole), (sum, true));
     let (member, more) = counters(4, 9);
     let counted = account.advance(&[member], &[], &alone(), None, true, u64::MAX);
-    assert_eq!((counted.used, counted.rest), (more.minus(sum), ProcessAccounting::Exact));
+    assert_eq!((counted.used, counted.is_whole), (more.minus(sum), true));
     // Nobody is left who would tell.
     let (last, _) = counters(4, 9);
     let counted = account.advance(&[], &[gone(last, Heir::Nobody)], &alone(), None, true, u64::MAX);
-    assert_eq!((counted.used, counted.rest), (Totals::default(), ProcessAccounting::Sampled));
+    assert_eq!((counted.used, counted.is_whole), (Totals::default(), false));
 }
 
 #[test]
@@ -161,12 +163,12 @@ fn the_cgroup_knows_of_those_that_nobody_waited_for() {
     let mut account = Account::new();
     let group = |ticks: u64| Some(GroupTime { cpu: ticks * TICK, user: ticks * TICK / 2 });
     let root = [member(1, 0, 10, 0)];
-    let Counted { used, time, rest } = account.advance(&root, &[], &alone(), group(50), true, u64::MAX);
+    let Counted { used, accounting, is_whole } = account.advance(&root, &[], &alone(), group(50), true, u64::MAX);
     assert_eq!((used.cpu, used.user), (50 * TICK, 25 * TICK));
-    assert_eq!((time, rest), (ProcessAccounting::Cgroup, ProcessAccounting::Exact));
+    assert_eq!((accounting, is_whole), (ProcessAccounting::Cgroup, true));
     let moved_out = [member(1, 0, 70, 0)];
-    let Counted { used, time, .. } = account.advance(&moved_out, &[], &alone(), group(50), true, u64::MAX);
-    assert_eq!((used.cpu, time), (20 * TICK, ProcessAccounting::Exact));
+    let Counted { used, accounting, .. } = account.advance(&moved_out, &[], &alone(), group(50), true, u64::MAX);
+    assert_eq!((used.cpu, accounting), (20 * TICK, ProcessAccounting::Exact));
 }
 
 #[test]
