@@ -30,6 +30,15 @@ pub struct CgroupMetrics {
     /// Time that its threads were kept from running by the quota. v2 `cpu.stat`, `throttled_usec`; v1 `throttled_time`
     #[schemars(transform = Delta("seconds"))]
     pub cpu_throttled_secs: Option<f64>,
+    /// Time in which at least one task was kept from running because others had the CPUs, or by the quota. This one and the
+    /// next five are of the cgroup that was made for the job, where there is one, whatever `path` says; of the whole run in its last
+    /// sample and else null, or of each interval with `pressure = true`. Null without v2, or before Linux 4.20. `cpu.pressure`, `some`
+    #[schemars(transform = Delta("seconds"))]
+    pub cpu_pressure_some_secs: Option<f64>,
+    /// Time in which all tasks that had something to do were kept from running, by the quota or by others. Since Linux 5.13.
+    /// `cpu.pressure`, `full`
+    #[schemars(transform = Delta("seconds"))]
+    pub cpu_pressure_full_secs: Option<f64>,
     /// Memory that may be used at most. v2 `memory.max`, v1 `memory.limit_in_bytes`
     #[schemars(transform = Gauge("MiB"))]
     pub memory_limit_mib: Option<f64>,
@@ -56,6 +65,12 @@ pub struct CgroupMetrics {
     /// The part that is shared memory and files in `tmpfs`. v2 `shmem`, v1 `total_shmem`
     #[schemars(transform = Gauge("MiB"))]
     pub memory_shmem_mib: Option<f64>,
+    /// Time in which at least one task waited for memory to be freed or read back. `memory.pressure`, `some`
+    #[schemars(transform = Delta("seconds"))]
+    pub memory_pressure_some_secs: Option<f64>,
+    /// Time in which all tasks that had something to do waited for that. `memory.pressure`, `full`
+    #[schemars(transform = Delta("seconds"))]
+    pub memory_pressure_full_secs: Option<f64>,
     /// Processes that were killed because memory ran out. v2 `memory.events`; v1 `memory.oom_control`, with those of the
     /// cgroups in it, which are looked for every 5 s and at the end. `oom_kill`
     #[schemars(transform = Delta("processes"))]
@@ -63,9 +78,17 @@ pub struct CgroupMetrics {
     /// Bytes read from storage. v2 `io.stat`, `rbytes`; v1 `blkio.throttle.io_service_bytes_recursive`
     #[schemars(transform = Delta("bytes"))]
     pub io_read_bytes: Option<u64>,
-    /// Bytes written to storage. v2 `io.stat`, `wbytes`; v1 `blkio.throttle.io_service_bytes_recursive`
+    /// Bytes that were sent to storage to be written. Where `path` is the cgroup that was made for the job, this is what
+    /// the job wrote to disks until now; what is in page cache as yet is not in it. v2 `io.stat`, `wbytes`; v1
+    /// `blkio.throttle.io_service_bytes_recursive`, without what went by page cache
     #[schemars(transform = Delta("bytes"))]
     pub io_write_bytes: Option<u64>,
+    /// Time in which at least one task waited for storage. `io.pressure`, `some`
+    #[schemars(transform = Delta("seconds"))]
+    pub io_pressure_some_secs: Option<f64>,
+    /// Time in which all tasks that had something to do waited for storage. `io.pressure`, `full`
+    #[schemars(transform = Delta("seconds"))]
+    pub io_pressure_full_secs: Option<f64>,
     /// Processes and threads that there may be at most. `pids.max`
     #[schemars(transform = Gauge("threads"))]
     pub pids_limit: Option<u64>,

@@ -39,7 +39,7 @@ pub use memory::MemoryMetrics;
 pub use network::{NetworkMetrics, Networks};
 pub use perf::PerfMetrics;
 pub use pressure::{PressureMetrics, ResourcePressure, Stall};
-pub use process::{JobGpuMetrics, PeakSource, ProcessAccounting, ProcessMetrics};
+pub use process::{CounterAccounting, JobGpuMetrics, PeakSource, ProcessAccounting, ProcessMetrics};
 pub use run::{RunLabels, RunMetrics};
 
 /// Registers a section of this crate.

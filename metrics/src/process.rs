@@ -76,22 +76,52 @@ pub struct ProcessMetrics {
     /// long ago and is not in them yet.
     #[schemars(transform = Gauge("seconds"))]
     pub process_kinds_age_secs: Option<f64>,
-    /// Bytes that the tree caused to be read from storage. `/proc/PID/io`, `read_bytes`
+    /// How faults and I/O were counted.
+    #[schemars(transform = Info)]
+    pub process_io_accounting: Option<CounterAccounting>,
+    /// Bytes that the tree caused to be read from storage. `/proc/PID/io`, `read_bytes`; for what has ended the same at its
+    /// end, or `ru_inblock` of `wait4`
     #[schemars(transform = Delta("bytes"))]
     pub process_disk_read_bytes: Option<u64>,
-    /// Bytes that the tree caused to be written to storage. `/proc/PID/io`, `write_bytes`
+    /// Bytes that the tree wrote to page cache which is to go to storage, or past it. When and whether they went is not in it:
+    /// what is deleted soon never does. `/proc/PID/io`, `write_bytes`; for what has ended the same, or `ru_oublock`
     #[schemars(transform = Delta("bytes"))]
     pub process_disk_write_bytes: Option<u64>,
+    /// Bytes that the tree took out of page cache before they went to storage, by deleting or cutting files, whoever had
+    /// written them. Null from then on when the `io` of somebody who has ended could not be read. `/proc/PID/io`,
+    /// `cancelled_write_bytes`
+    #[schemars(transform = Delta("bytes"))]
+    pub process_cancelled_write_bytes: Option<u64>,
+    /// Bytes that system calls of the tree read, from files, pipes and devices: also those that were in memory.
+    /// `/proc/PID/io`, `rchar`
+    #[schemars(transform = Delta("bytes"))]
+    pub process_read_chars: Option<u64>,
+    /// Bytes that system calls of the tree wrote, to files, pipes and devices. `/proc/PID/io`, `wchar`
+    #[schemars(transform = Delta("bytes"))]
+    pub process_write_chars: Option<u64>,
     /// Threads of the tree. `/proc/PID/stat`, `num_threads`
     #[schemars(transform = Gauge("threads"))]
     pub process_thread_count: Option<u32>,
-    /// Page faults of the tree that needed a disk. `/proc/PID/stat`, `majflt` + `cmajflt`
+    /// Page faults of the tree that needed no disk. `/proc/PID/stat`, `minflt` + `cminflt`; for what has ended `ru_minflt`
+    #[schemars(transform = Delta("faults"))]
+    pub process_minor_faults: Option<u64>,
+    /// Page faults of the tree that needed a disk. `/proc/PID/stat`, `majflt` + `cmajflt`; for what has ended `ru_majflt`
     #[schemars(transform = Delta("faults"))]
     pub process_major_faults: Option<u64>,
-    /// Times that a thread of the tree gave up its CPU to wait. `/proc/PID/task/TID/status`, of at most 100 threads a second
+    /// Time that threads of the tree could have run and had no CPU, added up. Null unless `run_queue_wait = true`: it costs a
+    /// file of each thread. What came between the last sample and a thread's end is missing, and so is all of children that came
+    /// and went; `cpu_pressure_some_secs` of `cgroup` misses none. `/proc/PID/task/TID/schedstat`, second number
+    #[schemars(transform = Delta("seconds"))]
+    pub process_run_queue_wait_secs: Option<f64>,
+    /// How context switches were counted. While a command lives they are sampled: only its end tells of children that were too short
+    /// to be seen. Those are in the last sample, whose word holds for the sum over the run.
+    #[schemars(transform = Info)]
+    pub process_switches_accounting: Option<CounterAccounting>,
+    /// Times that a thread of the tree gave up its CPU to wait. `/proc/PID/task/TID/status`, of at most 100 threads a second; for
+    /// what has ended `ru_nvcsw` of `wait4`
     #[schemars(transform = Delta("switches"))]
     pub process_voluntary_context_switches: Option<u64>,
-    /// Times that a thread of the tree was taken off its CPU. `/proc/PID/task/TID/status`, of at most 100 threads a second
+    /// Times that a thread of the tree was taken off its CPU. As the one before, `ru_nivcsw`
     #[schemars(transform = Delta("switches"))]
     pub process_involuntary_context_switches: Option<u64>,
 }
@@ -106,6 +136,17 @@ pub enum ProcessAccounting {
     /// From a cgroup that the tracker made for the job: what nobody waited for is in it as well.
     Cgroup,
     /// As `exact`, but there are processes for which nobody waits; what those used after they were last seen is missing.
+    Sampled,
+}
+
+/// How what the tree did was counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum CounterAccounting {
+    /// The sum until now is the kernel's, with children that came and went between two samples.
+    Exact,
+    /// What was seen is in it, and what the kernel told of those who ended. What others did after they were last seen is missing.
     Sampled,
 }
 

@@ -43,6 +43,7 @@ pub use job::{JobObserver, TrackedJob};
 pub use memory::MemoryConfig;
 pub use network::{JobNetworkConfig, NetworkConfig};
 pub use perf::PerfConfig;
+pub use pid_namespace::speaks_of_us;
 pub use pressure::PressureConfig;
 pub use process::ProcessConfig;
 pub use run::RunSource;

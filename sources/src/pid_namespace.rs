@@ -13,7 +13,7 @@ pub(crate) fn is_initial_namespace(procfs: &Path) -> io::Result<bool> {
 
 /// Whether the process ids in this procfs are those of this program's own namespace. Those of a host's procfs that is
 /// seen from a container are not.
-pub(crate) fn speaks_of_us(procfs: &Path) -> bool {
+pub fn speaks_of_us(procfs: &Path) -> bool {
     let target = std::fs::read_link(procfs.join("self")).ok();
     target.and_then(|target| target.to_str()?.parse().ok()) == Some(std::process::id())
 }

@@ -80,20 +80,21 @@ impl Resource {
     }
 }
 
+/// What a file of pressure says, of the machine or of a cgroup.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Lines {
-    some: Line,
-    full: Option<Line>,
+pub(crate) struct Lines {
+    pub(crate) some: Line,
+    pub(crate) full: Option<Line>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Line {
+pub(crate) struct Line {
     avg10: f64,
     /// Microseconds.
-    total: u64,
+    pub(crate) total: u64,
 }
 
-fn parse(text: &[u8]) -> Option<Lines> {
+pub(crate) fn parse(text: &[u8]) -> Option<Lines> {
     let line = |kind: &[u8]| {
         let line = lines(text).find(|line| words(line).next() == Some(kind))?;
         let field = |key: &[u8]| words(line).find_map(|word| word.strip_prefix(key));

@@ -41,7 +41,7 @@ static ALLOCATOR: Counting = Counting;
 fn a_warm_tick_allocates_nothing() {
     // A shell that keeps running, with a child, so that all of it is read.
     let mut job = Command::new("sh").args(["-c", "while :; do :; done & sleep 100"]).process_group(0).spawn().unwrap();
-    let process = ProcessConfig { pss_budget_pct: 0.0 };
+    let process = ProcessConfig { pss_budget_pct: 0.0, ..ProcessConfig::default() };
     let configs: [(&str, Box<dyn SourceConfig>); 7] = [
         ("cpu", Box::new(CpuConfig::default())),
         ("process", Box::new(process)),

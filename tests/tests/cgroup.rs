@@ -86,6 +86,31 @@ fn children_that_nobody_waits_for_are_exact_in_it() {
     assert_eq!(sandbox.made(), [""; 0], "it is removed");
 }
 
+/// More threads than CPUs: by default the end tells of the whole run, on request each sample of its interval.
+#[test]
+fn the_time_in_which_tasks_waited_for_a_cpu() {
+    let Some(sandbox) = Sandbox::new("pressure") else { return };
+    if std::fs::read(sandbox.0.join("cpu.pressure")).is_err() {
+        println!("skipped: the_time_in_which_tasks_waited_for_a_cpu needs a kernel with PSI");
+        return;
+    }
+    let threads = (std::thread::available_parallelism().unwrap().get() + 2).to_string();
+    for each in [false, true] {
+        let option = format!("sources.cgroup.pressure={each}");
+        let mut tracker = sandbox.command(tracker());
+        let output =
+            tracker.args(["-i", "0.2", "--set", &option, "--", JOB, "burn", &threads, "1000"]).output().unwrap();
+        let samples = samples(&output.stderr);
+        let waited: Vec<f64> =
+            samples.iter().filter_map(|sample| sample["cgroup"]["cpu_pressure_some_secs"].as_f64()).collect();
+        assert_eq!(waited.len(), if each { samples.len() } else { 1 }, "{waited:?}");
+        assert!(samples.last().unwrap()["cgroup"]["cpu_pressure_some_secs"].is_number());
+        let elapsed: f64 = samples.iter().map(|sample| number(sample, "/elapsed_secs")).sum();
+        let sum: f64 = waited.iter().sum();
+        assert!((0.3..elapsed + 0.2).contains(&sum), "{sum} of {elapsed} s: {waited:?}");
+    }
+}
+
 /// Where v2 is not mounted, the hierarchies of v1 serve.
 #[test]
 fn children_that_nobody_waits_for_are_exact_in_v1() {

@@ -78,6 +78,33 @@ fn daemons_whose_parent_has_ended() {
     is_exact("daemons", 4.0);
 }
 
+/// It is seen when it has used all that it will, and both end before the next sample.
+#[test]
+fn an_orphan_that_ends_in_the_interval_of_its_parent() {
+    let recording = Recording::new();
+    let path = recording.path();
+    let job = r#"
+        parent='
+            (
+                "$2" job long
+                "$0" until "$1" $(($(wc -l <"$1") + 2)) ""
+                echo >"$1.seen"
+                while kill -0 $$; do sleep 0.01; done 2>/dev/null
+            ) &
+            "$0" until "$1.seen" 1 ""'
+        sh -c "$parent" "$0" "$1" "$2"
+        "$0" until "$1" $(($(wc -l <"$1") + 1)) ""
+    "#;
+    let mut tracker = command(tracker());
+    tracker.args(["--no-cgroup", "-i", "1s", "-o"]).arg(&path).args(["--", "sh", "-c", job, JOB]);
+    let output = recording.run(tracker.arg(&path).arg(benchmarks()));
+    assert_eq!(text(&output.stderr), "");
+    let samples = recording.samples();
+    let counted = cpu_time(&samples);
+    assert!((2.0..3.0).contains(&counted), "{counted} s instead of 2 s");
+    assert_eq!(accounting(&samples), "exact");
+}
+
 /// Nobody waits for them, so nobody is told what they used: what was seen of them stays counted, and the sample says
 /// that it is not all.
 #[test]

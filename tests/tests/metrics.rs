@@ -203,8 +203,10 @@ fn every_field_of_the_specification_is_there() {
     has(
         &sample["cpu"],
         "process_utime_secs process_stime_secs process_rss_mib process_pss_mib process_memory_mib process_anon_mib \
-         process_file_mib process_shmem_mib process_swap_mib process_hugetlb_mib process_disk_read_bytes \
-         process_disk_write_bytes process_thread_count process_major_faults process_voluntary_context_switches \
+         process_file_mib process_shmem_mib process_swap_mib process_hugetlb_mib process_io_accounting \
+         process_disk_read_bytes process_disk_write_bytes process_cancelled_write_bytes process_read_chars \
+         process_write_chars process_thread_count process_minor_faults process_major_faults \
+         process_run_queue_wait_secs process_switches_accounting process_voluntary_context_switches \
          process_involuntary_context_switches",
     );
     has(

@@ -5,9 +5,11 @@
 //! have which this program forked.
 
 use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
 use nix::libc;
-use resource_tracker_sources::fork_mark;
+use resource_tracker_sources::job::Io;
+use resource_tracker_sources::{fork_mark, speaks_of_us};
 
 use super::wait::{self, Ended};
 
@@ -16,14 +18,17 @@ pub(super) struct Children {
     /// Those that were there before the command.
     others: HashSet<i32>,
     mark: Option<u64>,
+    /// A procfs whose process ids are those of this program.
+    procfs: Option<PathBuf>,
 }
 
 impl Children {
     /// Takes note of those that there are, before the command is started.
-    pub(super) fn before_the_command(mark: Option<u64>) -> Self {
+    pub(super) fn before_the_command(mark: Option<u64>, procfs: &Path) -> Self {
         // Without that file there is no telling them apart.
         let others = of_first_thread().unwrap_or_default();
-        Self { others: others.into_iter().filter(|pid| !is_marked(*pid, mark)).collect(), mark }
+        let procfs = speaks_of_us(procfs).then(|| procfs.to_owned());
+        Self { others: others.into_iter().filter(|pid| !is_marked(*pid, mark)).collect(), mark, procfs }
     }
 
     /// Reaps the command and its processes that have ended.
@@ -36,7 +41,7 @@ impl Children {
                 Ok(None) | Err(_) => return ended,
             };
             // Behind one that is left to somebody else there can be more.
-            let Some(one) = first.and_then(wait::one_if_ended) else { break };
+            let Some(one) = first.and_then(|pid| self.reap(pid)) else { break };
             ended.push(one);
         }
         // The kernel can leave some out of the list while others end: until nobody is found.
@@ -46,11 +51,18 @@ impl Children {
             self.others.retain(|pid| all.contains(pid) || wait::is_child(*pid));
             let count = ended.len();
             let of_command = all.into_iter().filter(|pid| wait::has_ended(*pid) && self.is_of(command, *pid));
-            ended.extend(of_command.filter_map(wait::one_if_ended));
+            ended.extend(of_command.filter_map(|pid| self.reap(pid)));
             if ended.len() == count {
                 return ended;
             }
         }
+    }
+
+    /// What `wait4` does not tell of its I/O, its files do until then.
+    fn reap(&self, pid: i32) -> Option<Ended> {
+        let io = self.procfs.as_ref().and_then(|procfs| Io::of(procfs, pid));
+        let ended = wait::one_if_ended(pid)?;
+        Some(Ended { usage: io.map_or(ended.usage, |io| ended.usage.with_io(io)), ..ended })
     }
 
     fn is_of(&self, command: i32, pid: i32) -> bool {

@@ -59,7 +59,7 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
         }
     }
     let mut cgroup = if options.cgroup { OwnCgroup::make(&options.host.procfs) } else { OwnCgroup::default() };
-    let mut children = Children::before_the_command(inherited.fork_mark());
+    let mut children = Children::before_the_command(inherited.fork_mark(), &options.host.procfs);
     let mut supervisor = Supervisor::new(parent, signals, inherited.command_line());
     let child = loop {
         match spawn::spawn(command, inherited, &mut cgroup, &mut supervisor) {

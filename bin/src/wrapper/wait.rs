@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc;
-use resource_tracker_sources::job::Usage;
+use resource_tracker_sources::job::{Io, Switches, Usage};
 use rustix::process::Pid;
 
 use crate::ending::Ending;
@@ -143,9 +143,11 @@ fn convert(usage: &libc::rusage) -> Usage {
         utime: time(usage.ru_utime),
         stime: time(usage.ru_stime),
         max_rss: times(usage.ru_maxrss, 1024),
+        minor_faults: times(usage.ru_minflt, 1),
         major_faults: times(usage.ru_majflt, 1),
-        read_bytes: times(usage.ru_inblock, 512),
-        write_bytes: times(usage.ru_oublock, 512),
+        switches: Switches { voluntary: times(usage.ru_nvcsw, 1), involuntary: times(usage.ru_nivcsw, 1) },
+        io: Io { read_bytes: times(usage.ru_inblock, 512), write_bytes: times(usage.ru_oublock, 512), ..Io::default() },
+        lacks_io: true,
     }
 }
 

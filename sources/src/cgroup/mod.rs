@@ -5,6 +5,7 @@ mod hierarchy;
 mod kills_below;
 mod limits;
 mod memory_stat;
+mod pressure;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -21,18 +22,24 @@ pub use hierarchy::{Directory, Hierarchy};
 use kills_below::KillsBelow;
 use limits::Limits;
 pub(crate) use memory_stat::MemoryStat;
+use pressure::Pressure;
 
 /// Limits can be changed while the job runs, but rarely are.
 const LIMITS_EVERY: Duration = Duration::from_secs(5);
 
 /// Limits and use of the cgroup that the job runs in.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
-pub struct CgroupConfig {}
+#[serde(default)]
+pub struct CgroupConfig {
+    /// Whether the time that tasks waited (PSI) is read at each tick, which costs three files; else only at the end, for the
+    /// whole run.
+    pub pressure: bool,
+}
 
 #[typetag::deserialize(name = "cgroup")]
 impl SourceConfig for CgroupConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
-        Ok(Some(Box::new(Cgroup { procfs: host.procfs.clone(), state: None })))
+        Ok(Some(Box::new(Cgroup { procfs: host.procfs.clone(), pressure: self.pressure, state: None })))
     }
 }
 
@@ -44,6 +51,8 @@ register_source!(
 
 struct Cgroup {
     procfs: PathBuf,
+    /// Whether pressure is read at each tick.
+    pressure: bool,
     /// `Some(None)`: it was looked for, and there is nothing to report.
     state: Option<Option<State>>,
 }
@@ -58,6 +67,7 @@ struct State {
     memory_stat_at: Option<Instant>,
     limits: Limits,
     limits_at: Instant,
+    pressure: Option<Pressure>,
 }
 
 impl Source for Cgroup {
@@ -67,7 +77,11 @@ impl Source for Cgroup {
             unknown => unknown.insert(State::open(&self.procfs, tick)?),
         };
         if let Some(state) = state {
-            state.collect(tick, out.section());
+            let metrics = out.section();
+            state.collect(tick, metrics);
+            // Nobody sees the baseline, and what came before it counts.
+            let is_due = tick.number > 0 && (self.pressure || tick.last);
+            state.collect_pressure(is_due, metrics);
         }
         Ok(())
     }
@@ -89,6 +103,10 @@ impl State {
         hierarchy = hierarchy.with(&job);
         let Some(reported) = hierarchy.reported(&job) else { return Ok(None) };
         let path = format!("/{}", reported.path.display());
+        let pressure = match (&job.unified, &reported.unified) {
+            (Some(made), _) => Some(Pressure::open(made, true)),
+            (None, found) => found.as_deref().map(|found| Pressure::open(found, false)),
+        };
         let mut files = Files::open(&reported);
         // That of the whole machine has what is not the job's in it.
         let memory = reported.legacy("memory").filter(|_| !reported.path.as_os_str().is_empty());
@@ -96,7 +114,18 @@ impl State {
         kills_below.look();
         let before = with_kills(files.read(), &kills_below);
         let (memory_stat, memory_stat_at, limits_at) = (None, None, tick.at);
-        Ok(Some(Self { path, hierarchy, files, kills_below, before, memory_stat, memory_stat_at, limits, limits_at }))
+        Ok(Some(Self {
+            path,
+            hierarchy,
+            files,
+            kills_below,
+            before,
+            memory_stat,
+            memory_stat_at,
+            limits,
+            limits_at,
+            pressure,
+        }))
     }
 
     fn collect(&mut self, tick: &Tick, metrics: &mut CgroupMetrics) {
@@ -140,6 +169,14 @@ impl State {
         });
         metrics.cpu_throttled_pct = throttling.map(|(share, _)| share);
         metrics.cpu_throttled_secs = throttling.map(|(_, secs)| secs);
+    }
+
+    fn collect_pressure(&mut self, is_due: bool, metrics: &mut CgroupMetrics) {
+        let pressure = self.pressure.as_mut().filter(|_| is_due);
+        let [cpu, memory, io] = pressure.map(Pressure::read).unwrap_or_default();
+        (metrics.cpu_pressure_some_secs, metrics.cpu_pressure_full_secs) = (cpu.some, cpu.full);
+        (metrics.memory_pressure_some_secs, metrics.memory_pressure_full_secs) = (memory.some, memory.full);
+        (metrics.io_pressure_some_secs, metrics.io_pressure_full_secs) = (io.some, io.full);
     }
 }
 

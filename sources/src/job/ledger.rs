@@ -3,6 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::stat::Io;
+use super::status::Switches;
+
 /// What processes used whose end the tracker saw as their parent: the root, and orphans that it adopted. Each has the
 /// children that it had waited for included, as in `getrusage(2)`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,12 +25,17 @@ pub struct Usage {
     pub stime: Duration,
     /// The most memory that one of them had resident, in bytes.
     pub max_rss: u64,
+    /// Page faults that needed no disk.
+    pub minor_faults: u64,
     /// Page faults that needed a disk.
     pub major_faults: u64,
-    /// Bytes read from storage.
-    pub read_bytes: u64,
-    /// Bytes written to storage.
-    pub write_bytes: u64,
+    /// Context switches.
+    pub switches: Switches,
+    /// What they read and wrote.
+    pub io: Io,
+    /// Whether `/proc/PID/io` of one of them could not be read. Its `read_bytes` and `write_bytes` count all the same, as
+    /// `ru_inblock` and `ru_oublock`, and the rest of `io` does not.
+    pub lacks_io: bool,
 }
 
 impl Usage {
@@ -37,10 +45,17 @@ impl Usage {
             utime: self.utime + other.utime,
             stime: self.stime + other.stime,
             max_rss: self.max_rss.max(other.max_rss),
+            minor_faults: self.minor_faults + other.minor_faults,
             major_faults: self.major_faults + other.major_faults,
-            read_bytes: self.read_bytes + other.read_bytes,
-            write_bytes: self.write_bytes + other.write_bytes,
+            switches: self.switches.plus(other.switches),
+            io: self.io.each(other.io, u64::saturating_add),
+            lacks_io: self.lacks_io || other.lacks_io,
         }
+    }
+
+    /// The same with what `/proc/PID/io` said of them.
+    pub fn with_io(self, io: Io) -> Self {
+        Self { io, lacks_io: false, ..self }
     }
 }
 

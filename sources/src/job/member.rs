@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::clock::cpu_time;
 use super::files::Files;
 use super::stat::{Io, Stat};
-use super::status::Status;
+use super::status::{Status, Switches};
 
 /// A pid alone can be given to another process later; with the start time it cannot.
 pub(crate) type Identity = (i32, u64);
@@ -24,6 +24,9 @@ pub(crate) struct Member {
     pub(crate) stat_before: Stat,
     pub(crate) io_before: Option<Io>,
     pub(crate) status: Option<Status>,
+    /// Its context switches, as far as `status` told: since its birth, or since the tracker came if it `was_there` before.
+    pub(crate) switches: Switches,
+    pub(super) was_there: bool,
     /// When `status` was read, or it was found.
     pub(super) told_at: Option<Instant>,
     /// Whether it has run since `status` was read.
@@ -96,6 +99,14 @@ impl Member {
         self.io = text.ok().and_then(Io::parse).or(self.io);
     }
 
+    /// What `status` says now.
+    pub(super) fn tell(&mut self, status: Status) {
+        let before = self.status.map(|status| status.switches);
+        let first = if self.was_there { status.switches } else { Switches::default() };
+        self.switches = self.switches.plus(status.switches.since(before.unwrap_or(first)));
+        self.status = Some(status);
+    }
+
     /// For how long it has run since `status` was read.
     pub(crate) fn status_age(&self, now: Instant) -> Duration {
         let told_at = self.told_at.filter(|_| self.has_news);
@@ -129,6 +140,19 @@ pub(super) fn is_of_a_process_that_is_gone(error: &std::io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn switches_of_one_that_was_there_count_from_when_it_is_first_read() {
+        for (was_there, expected) in [(false, [50, 53, 53, 60]), (true, [0, 3, 3, 10])] {
+            let mut member = Member { was_there, ..Member::default() };
+            // A thread that ends takes its own along.
+            let counted = [50, 53, 20, 27].map(|voluntary| {
+                member.tell(Status { switches: Switches { voluntary, involuntary: 0 }, ..Status::default() });
+                member.switches.voluntary
+            });
+            assert_eq!(counted, expected);
+        }
+    }
 
     #[test]
     fn one_that_ended_is_there_until_its_parent_has_taken_over() {

@@ -17,12 +17,12 @@ mod tree;
 
 pub use ledger::{Ledger, Reaped, Usage};
 pub use observer::JobObserver;
-pub use stat::Stat;
+pub use stat::{Io, Stat};
+pub use status::Switches;
 pub use tracked::{JobCgroup, Origin, TrackedJob};
 
-pub(crate) use member::Member;
+pub(crate) use member::{Identity, Member};
 pub(crate) use observer::JobDetails;
 pub(crate) use pids::Pids;
-pub(crate) use stat::Io;
-pub(crate) use status::{Memory, Switches};
-pub(crate) use tree::{Found, Gone, Heir};
+pub(crate) use status::Memory;
+pub(crate) use tree::{Gone, Heir};

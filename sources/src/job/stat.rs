@@ -1,5 +1,7 @@
 //! What `/proc/PID/stat` and `/proc/PID/io` say of one process.
 
+use std::path::Path;
+
 use crate::scan::{number, value_of, words};
 
 /// The fields of `/proc/PID/stat` that are used. Times are in clock ticks, `rss` in pages.
@@ -13,6 +15,8 @@ pub struct Stat {
     pub group: i32,
     /// Its session.
     pub session: i32,
+    pub(crate) minor_faults: u64,
+    pub(crate) children_minor_faults: u64,
     pub(crate) major_faults: u64,
     pub(crate) children_major_faults: u64,
     pub(crate) utime: u64,
@@ -47,6 +51,8 @@ impl Stat {
             parent: i32::try_from(parent).ok()?,
             group: field(5)? as i32,
             session: field(6)? as i32,
+            minor_faults: unsigned(field(10)?),
+            children_minor_faults: unsigned(field(11)?),
             major_faults: unsigned(field(12)?),
             children_major_faults: unsigned(field(13)?),
             utime: unsigned(field(14)?),
@@ -106,17 +112,45 @@ fn signed(word: &[u8]) -> i64 {
     word.strip_prefix(b"-").map_or_else(|| magnitude(word), |digits| -magnitude(digits))
 }
 
-/// Bytes that a process caused to be read from and written to storage, the children it has reaped included.
+/// What a process read and wrote, with the children that it has waited for: `/proc/PID/io`. In bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Io {
-    pub(crate) read_bytes: u64,
-    pub(crate) write_bytes: u64,
+pub struct Io {
+    /// What its system calls read, wherever it came from; `rchar`.
+    pub read_chars: u64,
+    /// What its system calls wrote, wherever it went; `wchar`.
+    pub write_chars: u64,
+    /// What it caused to be read from storage; `read_bytes`.
+    pub read_bytes: u64,
+    /// What it wrote to page cache that is to go to storage, or past the cache; `write_bytes`.
+    pub write_bytes: u64,
+    /// What it took out of the page cache before it went to storage, whoever had written it; `cancelled_write_bytes`.
+    pub cancelled_write_bytes: u64,
 }
 
 impl Io {
-    /// `/proc/PID/io`, which can be read with the permission to trace the process.
+    /// Of a process of this procfs: `None` without the permission to trace it. One that has ended tells until it is waited for.
+    pub fn of(procfs: &Path, pid: i32) -> Option<Self> {
+        Self::parse(&std::fs::read(procfs.join(format!("{pid}/io"))).ok()?)
+    }
+
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
-        Some(Self { read_bytes: value_of(text, "read_bytes")?, write_bytes: value_of(text, "write_bytes")? })
+        Some(Self {
+            read_chars: value_of(text, "rchar")?,
+            write_chars: value_of(text, "wchar")?,
+            read_bytes: value_of(text, "read_bytes")?,
+            write_bytes: value_of(text, "write_bytes")?,
+            cancelled_write_bytes: value_of(text, "cancelled_write_bytes")?,
+        })
+    }
+
+    pub(crate) fn each(self, other: Self, combine: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            read_chars: combine(self.read_chars, other.read_chars),
+            write_chars: combine(self.write_chars, other.write_chars),
+            read_bytes: combine(self.read_bytes, other.read_bytes),
+            write_bytes: combine(self.write_bytes, other.write_bytes),
+            cancelled_write_bytes: combine(self.cancelled_write_bytes, other.cancelled_write_bytes),
+        }
     }
 }
 
@@ -138,6 +172,8 @@ mod tests {
                 parent: 7,
                 group: 4242,
                 session: 4242,
+                minor_faults: 100,
+                children_minor_faults: 200,
                 major_faults: 3,
                 children_major_faults: 4,
                 utime: 50,
@@ -163,7 +199,17 @@ mod tests {
         assert_eq!((ours.utime, ours.stime, ours.rss), (theirs.utime, theirs.stime, theirs.rss));
         assert_eq!((ours.threads as i64, Some(ours.exit_signal)), (theirs.num_threads, theirs.exit_signal));
         assert_eq!((ours.major_faults, ours.children_major_faults), (theirs.majflt, theirs.cmajflt));
+        assert_eq!((ours.minor_faults, ours.children_minor_faults), (theirs.minflt, theirs.cminflt));
         Ok(())
+    }
+
+    #[test]
+    fn what_is_read_and_written() {
+        let text = "rchar: 5\nwchar: 4\nsyscr: 9\nsyscw: 9\nread_bytes: 3\nwrite_bytes: 2\ncancelled_write_bytes: 1\n";
+        let io = Io { read_chars: 5, write_chars: 4, read_bytes: 3, write_bytes: 2, cancelled_write_bytes: 1 };
+        assert_eq!(Io::parse(text.as_bytes()), Some(io));
+        assert_eq!(Io::parse(text.replace("wchar: 4", "wchar: -").as_bytes()), None);
+        assert!(Io::of(Path::new("/proc"), std::process::id() as i32).is_some());
     }
 
     #[test]

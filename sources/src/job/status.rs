@@ -45,15 +45,17 @@ impl Memory {
     }
 }
 
-/// Times that the threads of a process gave up their CPU, and were taken off it.
+/// Context switches of the threads of processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Switches {
-    pub(crate) voluntary: u64,
-    pub(crate) involuntary: u64,
+pub struct Switches {
+    /// Times that a thread gave up its CPU to wait.
+    pub voluntary: u64,
+    /// Times that a thread was taken off its CPU.
+    pub involuntary: u64,
 }
 
 impl Switches {
-    pub(super) fn plus(self, other: Self) -> Self {
+    pub(crate) fn plus(self, other: Self) -> Self {
         Self { voluntary: self.voluntary + other.voluntary, involuntary: self.involuntary + other.involuntary }
     }
 

@@ -12,7 +12,7 @@ use super::member::{Identity, Member};
 use super::newcomers::Newcomers;
 use super::pids::Pids;
 use super::stat::Stat;
-use super::status::{Budget, Status, Switches};
+use super::status::{Budget, Status};
 use super::tracked::TrackedJob;
 use crate::fork_mark;
 use crate::pid_namespace::speaks_of_us;
@@ -58,8 +58,6 @@ pub(crate) enum Heir {
 /// What a walk found in `status` files.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Found {
-    /// Switches since the root was born, or since the first walk when it was there before.
-    pub(crate) switches: Switches,
     /// The most memory that one process of the tree ever had resident, in bytes.
     pub(crate) peak_rss: u64,
     /// Whether there ever was one whose children vanish when they end.
@@ -131,10 +129,8 @@ impl Tree {
         self.root_has_ended |= root_was_reaped;
         self.refresh(moment.at);
         self.find_heirs(job);
-        self.discover(job, moment);
-        // A process that was there before the tracker counts from now.
-        let was_there = is_first && !job.is_spawned();
-        self.read_status(was_there, moment);
+        self.discover(job, is_first && !job.is_spawned(), moment);
+        self.read_status(moment);
         Ok(())
     }
 
@@ -177,7 +173,8 @@ impl Tree {
         }
     }
 
-    fn discover(&mut self, job: &TrackedJob, moment: &Moment) {
+    /// Finds new members. Context switches of those that `were_there` before the tracker count from now.
+    fn discover(&mut self, job: &TrackedJob, were_there: bool, moment: &Moment) {
         let (own_pid, tree_pid) = (self.own_pid, job.pid);
         self.known = self.members.len();
         let Self { files, newcomers, members, by_pid, root, root_has_ended, has_clock, .. } = self;
@@ -212,7 +209,9 @@ impl Tree {
                 let belongs = belongs(stat, by_pid);
                 if belongs {
                     by_pid.insert(stat.pid, stat.identity());
-                    members.push(Member::new(*stat, stat.identity() == root, files, *has_clock, moment.at));
+                    let mut member = Member::new(*stat, stat.identity() == root, files, *has_clock, moment.at);
+                    member.was_there = were_there;
+                    members.push(member);
                 }
                 !belongs
             });
@@ -223,9 +222,8 @@ impl Tree {
         newcomers.settle(job.adopts_orphans.then_some(own_pid));
     }
 
-    /// Reads `status` of those that have run, in turn, as far as the budget goes. What processes that `was_there` before the
-    /// tracker did until now does not count.
-    fn read_status(&mut self, was_there: bool, moment: &Moment) {
+    /// Reads `status` of those that have run, in turn, as far as the budget goes.
+    fn read_status(&mut self, moment: &Moment) {
         self.budget.earn(moment.elapsed);
         let count = self.members.len();
         for step in 0..count {
@@ -242,11 +240,7 @@ impl Tree {
             (member.has_news, member.told_at) = (false, Some(moment.at));
             let (pid, threads) = (member.stat.pid, member.stat.threads);
             let Some(status) = Status::read(&mut self.files, pid, threads) else { continue };
-            let before = member.status.map(|status| status.switches);
-            let since =
-                status.switches.since(before.unwrap_or(if was_there { status.switches } else { Switches::default() }));
-            member.status = Some(status);
-            self.found.switches = self.found.switches.plus(since);
+            member.tell(status);
             self.found.peak_rss = self.found.peak_rss.max(status.peak_rss);
             self.found.ignores_children |= status.ignores_children;
         }

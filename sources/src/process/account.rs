@@ -1,7 +1,7 @@
 //! What the tree used in an interval, although its members come and go.
 //!
 //! The account rests on a sum that does not change when a member is reaped. It adds up the counters of each member, which
-//! include those of the children that it has waited for (`cutime`, `cstime` and `cmajflt` of `/proc/PID/stat`, and
+//! include those of the children that it has waited for (`cutime`, `cstime`, `cminflt` and `cmajflt` of `/proc/PID/stat`, and
 //! `/proc/PID/io`), and the same counters of those whom the tracker itself has waited for. When a process is reaped, the
 //! kernel adds its counters to those of whoever waited for it, so they leave the sum in one place and come back in another,
 //! and the sum only grows, by what was used. Members that nobody hands on are kept beside it. `settled` holds what those had
@@ -9,9 +9,9 @@
 //! because it ignores `SIGCHLD`; that is known one reading after the death, since at the first one the heir may have been read
 //! just before it waited, and until then `waiting` holds what each heir should take over. `counted` is what was given out so
 //! far: an interval gets the sum less `counted` and never less than 0, so that a sum which is too low for a moment, between a
-//! death and its reaping, is made up for at the next reading and nothing counts twice. The figure comes from a cgroup where
-//! the job has one that counts at least as much as the members show; else it is exact while `settled` and `lost` are empty,
-//! and sampled from then on, because nobody knows what those used after they were last seen.
+//! death and its reaping, is made up for at the next reading and nothing counts twice. It is exact while `settled` and `lost`
+//! are empty, and sampled from then on, because nobody knows what those used after they were last seen. CPU time comes from a
+//! cgroup where the job has one that counts at least as much as the members show.
 
 use std::collections::HashMap;
 
@@ -19,6 +19,16 @@ use resource_tracker_metrics::ProcessAccounting;
 
 use super::totals::{GroupTime, Totals};
 use crate::job::{Gone, Heir, Member, Reaped};
+
+/// What was used in an interval, and how it was counted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counted {
+    pub(super) used: Totals,
+    /// Of CPU time.
+    pub(super) accounting: ProcessAccounting,
+    /// Whether nothing is missing of all else.
+    pub(super) is_whole: bool,
+}
 
 #[derive(Debug)]
 pub(super) struct Account {
@@ -76,7 +86,7 @@ impl Account {
         group: Option<GroupTime>,
         spawned: bool,
         possible: u64,
-    ) -> (Totals, ProcessAccounting) {
+    ) -> Counted {
         let taken = Totals::of_reaped(reaped);
         let passed_on = self.find_lost(members, gone, taken);
         self.wait_for_heirs(members, gone, passed_on);
@@ -86,10 +96,12 @@ impl Account {
         }
         self.reaped_before = taken;
         let (sum, accounting) = self.sum(members, taken, group);
-        (self.give_out(sum, spawned, if reaped.root { u64::MAX } else { possible }), accounting)
+        let is_whole = [self.lost, self.settled].iter().all(|missed| *missed == Totals::default());
+        let possible = if reaped.root { u64::MAX } else { possible };
+        Counted { used: self.give_out(sum, spawned, possible), accounting, is_whole }
     }
 
-    /// All that was ever used, and how that is known.
+    /// All that was ever used, and how its CPU time is known.
     fn sum(&self, members: &[Member], reaped: Totals, group: Option<GroupTime>) -> (Totals, ProcessAccounting) {
         let start = self.settled.plus(reaped);
         let known = members.iter().fold(start, |sum, member| sum.plus(Totals::of(member, self.tick)));
@@ -131,19 +143,17 @@ impl Account {
             let due = waiting.get(&Heir::Member(heir.identity()))?;
             Some(due.missing(Totals::of_children(&heir.stat, heir.io, self.tick), self.tick))
         };
-        let mut missing = members.iter().filter_map(missing_at).fold(Totals::default(), Totals::plus);
+        let due = waiting.get(&Heir::Tracker).copied().unwrap_or_default();
+        // What the tracker took over and was not expected to: an orphan, whose parent ended before it and was its heir until then.
+        let mut unexpected = reaped.minus(due.base).minus(due.used);
         for gone in gone {
             if let Some(rest) = missing_at(&gone.last) {
                 let next = passed_on.entry(gone.heir).or_default();
-                next.used = next.used.plus(rest);
+                next.used = next.used.plus(rest.minus(unexpected));
+                unexpected = unexpected.minus(rest);
             }
         }
-        // What the tracker took over and was not expected to: an orphan, whose parent ended before it and was its heir until then.
-        let mut unexpected = reaped.minus(self.reaped_before);
-        if let Some(due) = waiting.get(&Heir::Tracker) {
-            missing = missing.plus(due.missing(reaped, self.tick));
-            unexpected = reaped.minus(due.base).minus(due.used);
-        }
+        let missing = members.iter().filter_map(missing_at).fold(due.missing(reaped, self.tick), Totals::plus);
         self.lost = self.lost.plus(missing.minus(unexpected));
         passed_on
     }
@@ -168,9 +178,8 @@ impl Account {
                 due.base = Totals::of_children(&member.stat_before, member.io_before, self.tick);
             }
         }
-        if let Some(due) = self.waiting.get_mut(&Heir::Tracker) {
-            due.base = self.reaped_before;
-        }
+        // It can have waited for them in the place of another heir.
+        self.waiting.entry(Heir::Tracker).or_default().base = self.reaped_before;
     }
 }
 

@@ -5,24 +5,28 @@ mod group;
 mod memory;
 mod peak;
 mod pss;
+mod run_queue;
+mod switches;
 mod totals;
 
 use std::time::{Duration, Instant};
 
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
-use resource_tracker_metrics::{ProcessAccounting, ProcessMetrics};
+use resource_tracker_metrics::{CounterAccounting, ProcessAccounting, ProcessMetrics};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use account::Account;
+use account::{Account, Counted};
 use group::Group;
 use memory::TreeMemory;
 use peak::Peak;
 use pss::PssReader;
+use run_queue::RunQueue;
+use switches::SwitchAccount;
 use totals::Totals;
 
 use crate::cpu_list;
-use crate::job::{Found, JobDetails, Member, Switches};
+use crate::job::{JobDetails, Member};
 use crate::procfile::{attribute, mib};
 
 /// CPU time, memory, storage and context switches of the process tree that is tracked.
@@ -33,11 +37,13 @@ pub struct ProcessConfig {
     /// the job for a time that grows with its memory.
     #[schemars(range(min = 0.0, max = 100.0))]
     pub pss_budget_pct: f64,
+    /// Whether the time is read that threads waited for a CPU, which costs a file of each thread at each tick.
+    pub run_queue_wait: bool,
 }
 
 impl Default for ProcessConfig {
     fn default() -> Self {
-        Self { pss_budget_pct: 0.2 }
+        Self { pss_budget_pct: 0.2, run_queue_wait: false }
     }
 }
 
@@ -49,7 +55,8 @@ impl SourceConfig for ProcessConfig {
             counted: None,
             group: None,
             pss: PssReader::new(host, self.pss_budget_pct / 100.0),
-            switches_before: Switches::default(),
+            run_queue: self.run_queue_wait.then(|| RunQueue::new(&host.procfs)),
+            switches: SwitchAccount::default(),
             peak_rss: 0,
             peak: None,
             cpus: attribute(&host.sysfs.join("devices/system/cpu/present")).and_then(|list| cpu_list::count(&list)),
@@ -72,7 +79,9 @@ struct Process {
     pss: PssReader,
     /// CPUs that there are, or can be while it runs.
     cpus: Option<u64>,
-    switches_before: Switches,
+    /// Where it was asked for.
+    run_queue: Option<RunQueue>,
+    switches: SwitchAccount,
     /// The most memory that the tree or one process of it had resident, in bytes.
     peak_rss: u64,
     peak: Option<Peak>,
@@ -93,10 +102,14 @@ impl Source for Process {
         let group = self.group.get_or_insert_with(|| Group::open(job.cgroup())).read();
         let (members, gone) = (job.members(), job.gone());
         let possible = self.cpus.map_or(u64::MAX, |cpus| elapsed.as_nanos() as u64 * cpus);
-        let (used, accounting) = self.account.advance(members, gone, job.reaped(), group, spawned, possible);
-        fill_usage(metrics, &used, elapsed.as_secs_f64(), self.cpus);
+        let counted = self.account.advance(members, gone, job.reaped(), group, spawned, possible);
+        fill_time(metrics, &counted.used, elapsed.as_secs_f64(), self.cpus);
+        fill_io(metrics, &counted.used, job);
         fill_members(metrics, members);
-        self.fill_found(metrics, job, accounting);
+        fill_accounting(metrics, &counted, job);
+        self.fill_switches(metrics, job);
+        let waited = self.run_queue.as_mut().and_then(|queue| queue.read(job, spawned));
+        metrics.process_run_queue_wait_secs = waited.map(|time| time.as_secs_f64());
         self.fill_memory(metrics, job, tick);
         Ok(())
     }
@@ -117,17 +130,11 @@ impl Process {
         self.counted.replace(now).map_or(Duration::ZERO, |before| now.saturating_duration_since(before))
     }
 
-    fn fill_found(&mut self, metrics: &mut ProcessMetrics, job: &JobDetails, accounting: ProcessAccounting) {
-        let Found { switches, ignores_children, .. } = job.found();
-        metrics.process_accounting = Some(match accounting {
-            // None may have been seen, but there can be some that were too short for it.
-            ProcessAccounting::Exact if ignores_children => ProcessAccounting::Sampled,
-            counted => counted,
-        });
-        let before = std::mem::replace(&mut self.switches_before, switches);
-        let Switches { voluntary, involuntary } = switches.since(before);
-        metrics.process_voluntary_context_switches = Some(voluntary);
-        metrics.process_involuntary_context_switches = Some(involuntary);
+    fn fill_switches(&mut self, metrics: &mut ProcessMetrics, job: &JobDetails) {
+        let (new, is_whole) = self.switches.advance(job.members(), job.gone(), job.reaped());
+        metrics.process_voluntary_context_switches = Some(new.voluntary);
+        metrics.process_involuntary_context_switches = Some(new.involuntary);
+        metrics.process_switches_accounting = Some(counters(is_whole, job));
     }
 
     fn fill_memory(&mut self, metrics: &mut ProcessMetrics, job: &JobDetails, tick: &Tick) {
@@ -156,25 +163,50 @@ impl Process {
     }
 }
 
-fn fill_usage(metrics: &mut ProcessMetrics, used: &Totals, secs: f64, cpus: Option<u64>) {
+fn fill_time(metrics: &mut ProcessMetrics, used: &Totals, secs: f64, cpus: Option<u64>) {
     let seconds = |nanos: u64| nanos as f64 / 1e9;
     let cores = if secs > 0.0 { seconds(used.cpu) / secs } else { 0.0 };
     // The last interval can be shorter than the time that was left to count in it.
     metrics.process_cores_used = Some(cpus.map_or(cores, |cpus| cores.min(cpus as f64)));
     metrics.process_utime_secs = Some(seconds(used.user));
     metrics.process_stime_secs = Some(seconds(used.cpu - used.user));
-    metrics.process_disk_read_bytes = Some(used.read_bytes);
-    metrics.process_disk_write_bytes = Some(used.write_bytes);
+    metrics.process_minor_faults = Some(used.minor_faults);
     metrics.process_major_faults = Some(used.major_faults);
+}
+
+fn fill_io(metrics: &mut ProcessMetrics, used: &Totals, job: &JobDetails) {
+    // Without the permission to trace a process, its I/O cannot be read.
+    let members = job.members();
+    if !members.is_empty() && members.iter().all(|member| member.io.is_none()) {
+        return;
+    }
+    metrics.process_disk_read_bytes = Some(used.io.read_bytes);
+    metrics.process_disk_write_bytes = Some(used.io.write_bytes);
+    if !job.reaped().usage.lacks_io {
+        metrics.process_cancelled_write_bytes = Some(used.io.cancelled_write_bytes);
+        metrics.process_read_chars = Some(used.io.read_chars);
+        metrics.process_write_chars = Some(used.io.write_chars);
+    }
+}
+
+fn fill_accounting(metrics: &mut ProcessMetrics, counted: &Counted, job: &JobDetails) {
+    metrics.process_accounting = Some(match counted.accounting {
+        ProcessAccounting::Exact if job.found().ignores_children => ProcessAccounting::Sampled,
+        accounting => accounting,
+    });
+    metrics.process_io_accounting = Some(counters(counted.is_whole, job));
+}
+
+/// Of children that vanish none may have been seen, but there can be some that were too short for it.
+fn counters(is_whole: bool, job: &JobDetails) -> CounterAccounting {
+    match is_whole && !job.found().ignores_children {
+        true => CounterAccounting::Exact,
+        false => CounterAccounting::Sampled,
+    }
 }
 
 fn fill_members(metrics: &mut ProcessMetrics, members: &[Member]) {
     let alive = || members.iter().filter(|member| !member.stat.is_dead());
     metrics.process_child_count = Some(alive().filter(|member| !member.is_root).count() as u32);
     metrics.process_thread_count = Some(alive().map(|member| member.stat.threads).sum::<u64>() as u32);
-    // Without the permission to trace a process, its I/O cannot be read.
-    if !members.is_empty() && members.iter().all(|member| member.io.is_none()) {
-        metrics.process_disk_read_bytes = None;
-        metrics.process_disk_write_bytes = None;
-    }
 }

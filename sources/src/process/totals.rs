@@ -1,6 +1,6 @@
 //! Counters of processes, and how they add up.
 
-use crate::job::{Io, Member, Reaped, Stat};
+use crate::job::{Io, Member, Reaped, Stat, Usage};
 
 /// What some processes used together. CPU times are in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -8,9 +8,9 @@ pub(super) struct Totals {
     pub(super) cpu: u64,
     /// The part of `cpu` in user mode.
     pub(super) user: u64,
+    pub(super) minor_faults: u64,
     pub(super) major_faults: u64,
-    pub(super) read_bytes: u64,
-    pub(super) write_bytes: u64,
+    pub(super) io: Io,
 }
 
 impl Totals {
@@ -29,6 +29,7 @@ impl Totals {
         Self {
             cpu: own_cpu + of_children.cpu,
             user: own_user + of_children.user,
+            minor_faults: stat.minor_faults + of_children.minor_faults,
             major_faults: stat.major_faults + of_children.major_faults,
             ..of_children
         }
@@ -36,13 +37,12 @@ impl Totals {
 
     /// What the children used that a process has waited for. The kernel does not keep their I/O apart from its own.
     pub(super) fn of_children(stat: &Stat, io: Option<Io>, tick: u64) -> Self {
-        let io = io.unwrap_or_default();
         Self {
             cpu: stat.children_time() * tick,
             user: stat.children_utime * tick,
+            minor_faults: stat.children_minor_faults,
             major_faults: stat.children_major_faults,
-            read_bytes: io.read_bytes,
-            write_bytes: io.write_bytes,
+            io: io.unwrap_or_default(),
         }
     }
 
@@ -50,13 +50,8 @@ impl Totals {
     pub(super) fn of_reaped(reaped: &Reaped) -> Self {
         let usage = &reaped.usage;
         let (user, system) = (usage.utime.as_nanos() as u64, usage.stime.as_nanos() as u64);
-        Self {
-            cpu: user + system,
-            user,
-            major_faults: usage.major_faults,
-            read_bytes: usage.read_bytes,
-            write_bytes: usage.write_bytes,
-        }
+        let Usage { minor_faults, major_faults, io, .. } = *usage;
+        Self { cpu: user + system, user, minor_faults, major_faults, io }
     }
 
     pub(super) fn plus(self, other: Self) -> Self {
@@ -72,9 +67,9 @@ impl Totals {
         Self {
             cpu: combine(self.cpu, other.cpu),
             user: combine(self.user, other.user),
+            minor_faults: combine(self.minor_faults, other.minor_faults),
             major_faults: combine(self.major_faults, other.major_faults),
-            read_bytes: combine(self.read_bytes, other.read_bytes),
-            write_bytes: combine(self.write_bytes, other.write_bytes),
+            io: self.io.each(other.io, combine),
         }
     }
 }

@@ -27,6 +27,7 @@ fn main() -> anyhow::Result<()> {
         "receive" => receive(&arguments[1])?,
         "storm" => storm(number(1)?)?,
         "bind-first-thread" => bind_first_thread(number(1)? as usize, Duration::from_millis(number(2)?))?,
+        "children" => children(number(1)?)?,
         "until" => until(&arguments[1], number(2)? as usize, &arguments[3])?,
         "dead-fuse" => dead_fuse(&arguments[1])?,
         other => anyhow::bail!("no job is called {other}"),
@@ -243,6 +244,46 @@ fn send(address: &str, mib: u64) -> anyhow::Result<()> {
 fn receive(address: &str) -> anyhow::Result<()> {
     let (mut connection, _) = std::net::TcpListener::bind(address)?.accept()?;
     std::io::copy(&mut connection, &mut std::io::sink())?;
+    Ok(())
+}
+
+/// So many programs one after the other that end at once, and an orphan. Prints what the kernel has counted of all of them and
+/// of this one: voluntary and involuntary context switches, minor and major faults.
+fn children(count: u64) -> anyhow::Result<()> {
+    use nix::sys::resource::{UsageWho, getrusage};
+    use nix::unistd::{ForkResult, Pid, fork};
+    use std::io::Read;
+    let used = |who| {
+        getrusage(who).map(|usage| {
+            let switches = [usage.voluntary_context_switches(), usage.involuntary_context_switches()];
+            [switches, [usage.minor_page_faults(), usage.major_page_faults()]].concat()
+        })
+    };
+    for _ in 0..count {
+        std::process::Command::new("true").status()?;
+    }
+    let (mut from, mut to) = std::io::pipe()?;
+    // SAFETY: this program has one thread.
+    if let ForkResult::Child = unsafe { fork() }? {
+        // SAFETY: as above.
+        if let ForkResult::Child = unsafe { fork() }? {
+            (0..50).for_each(|_| std::thread::sleep(Duration::from_millis(1)));
+            let numbers = used(UsageWho::RUSAGE_SELF)?.into_iter().chain([i64::from(nix::unistd::getpid().as_raw())]);
+            numbers.into_iter().try_for_each(|number| writeln!(to, "{number}"))?;
+        }
+        return Ok(());
+    }
+    drop(to);
+    nix::sys::wait::wait()?;
+    let mut said = String::new();
+    from.read_to_string(&mut said)?;
+    let orphan = said.lines().map(str::parse).collect::<Result<Vec<i64>, _>>()?;
+    // Until somebody has waited for it.
+    while nix::sys::signal::kill(Pid::from_raw(orphan[4] as i32), None).is_ok() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let all = [used(UsageWho::RUSAGE_SELF)?, used(UsageWho::RUSAGE_CHILDREN)?, orphan];
+    (0..4).for_each(|index| println!("{}", all.iter().map(|used| used[index]).sum::<i64>()));
     Ok(())
 }
 

@@ -3,7 +3,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::job::{Stat, Usage};
+use crate::job::{Io, Stat, Usage};
 
 const TICK: u64 = 10_000_000;
 
@@ -43,9 +43,11 @@ fn reaped(ticks: u64, root: bool) -> Reaped {
 
 /// Ticks of the interval, and how they were counted.
 fn advance(account: &mut Account, members: &[Member], gone: &[Gone], reaped: Reaped) -> (u64, ProcessAccounting) {
-    let (used, accounting) = account.advance(members, gone, &reaped, None, true, u64::MAX);
-    assert!(used.user <= used.cpu);
-    (used.cpu / TICK, accounting)
+    let counted = account.advance(members, gone, &reaped, None, true, u64::MAX);
+    assert!(
+        counted.used.user <= counted.used.cpu && counted.is_whole == (counted.accounting == ProcessAccounting::Exact)
+    );
+    (counted.used.cpu / TICK, counted.accounting)
 }
 
 const ROOT: Heir = Heir::Member((1, 1));
@@ -88,6 +90,46 @@ fn an_orphan_that_the_tracker_reaps_is_exact() {
 }
 
 #[test]
+fn an_orphan_that_ends_in_the_interval_of_its_parent_counts_once() {
+    for root_ends in [false, true] {
+        let mut account = Account::new();
+        advance(&mut account, &[member(1, 0, 10, 0), member(7, 1, 5, 0), member(8, 7, 100, 0)], &[], alone());
+        // Its parent was its heir when it was last seen.
+        let both = [gone(member(7, 1, 5, 0), ROOT), gone(member(8, 7, 100, 0), ROOT)];
+        assert_eq!(advance(&mut account, &[after(1, 0, 10, 0, 5)], &both, reaped(104, false)).0, 4);
+        let counted = match root_ends {
+            false => advance(&mut account, &[member(1, 0, 11, 5)], &[], reaped(104, false)),
+            true => advance(&mut account, &[], &[gone(member(1, 0, 10, 5), Heir::Tracker)], reaped(104 + 16, true)),
+        };
+        assert_eq!(counted, (1, ProcessAccounting::Exact));
+    }
+}
+
+#[test]
+fn faults_and_io_are_counted_as_cpu_time_is() {
+    let mut account = Account::new();
+    let counters = |own: u64, of_children: u64| {
+        let mut member = member(1, 0, 10, 0);
+        (member.stat.minor_faults, member.stat.children_minor_faults) = (own, of_children);
+        (member.stat.major_faults, member.stat.children_major_faults) = (own, of_children);
+        let n = own + of_children;
+        let bytes = Io { read_chars: n, write_chars: n, read_bytes: n, write_bytes: n, cancelled_write_bytes: n };
+        member.io = Some(bytes);
+        (member, Totals { cpu: 10 * TICK, user: 10 * TICK, minor_faults: n, major_faults: n, io: bytes })
+    };
+    let (member, sum) = counters(3, 4);
+    let counted = account.advance(&[member], &[], &alone(), None, true, u64::MAX);
+    assert_eq!((counted.used, counted.is_whole), (sum, true));
+    let (member, more) = counters(4, 9);
+    let counted = account.advance(&[member], &[], &alone(), None, true, u64::MAX);
+    assert_eq!((counted.used, counted.is_whole), (more.minus(sum), true));
+    // Nobody is left who would tell.
+    let (last, _) = counters(4, 9);
+    let counted = account.advance(&[], &[gone(last, Heir::Nobody)], &alone(), None, true, u64::MAX);
+    assert_eq!((counted.used, counted.is_whole), (Totals::default(), false));
+}
+
+#[test]
 fn a_child_that_nobody_waits_for_is_kept_as_it_was_last_seen() {
     let mut account = Account::new();
     advance(&mut account, &[member(1, 0, 10, 0), member(2, 1, 300, 0)], &[], alone());
@@ -121,18 +163,20 @@ fn the_cgroup_knows_of_those_that_nobody_waited_for() {
     let mut account = Account::new();
     let group = |ticks: u64| Some(GroupTime { cpu: ticks * TICK, user: ticks * TICK / 2 });
     let root = [member(1, 0, 10, 0)];
-    let (used, accounting) = account.advance(&root, &[], &alone(), group(50), true, u64::MAX);
-    assert_eq!((used.cpu, used.user, accounting), (50 * TICK, 25 * TICK, ProcessAccounting::Cgroup));
+    let Counted { used, accounting, is_whole } = account.advance(&root, &[], &alone(), group(50), true, u64::MAX);
+    assert_eq!((used.cpu, used.user), (50 * TICK, 25 * TICK));
+    assert_eq!((accounting, is_whole), (ProcessAccounting::Cgroup, true));
     let moved_out = [member(1, 0, 70, 0)];
-    let (used, accounting) = account.advance(&moved_out, &[], &alone(), group(50), true, u64::MAX);
+    let Counted { used, accounting, .. } = account.advance(&moved_out, &[], &alone(), group(50), true, u64::MAX);
     assert_eq!((used.cpu, accounting), (20 * TICK, ProcessAccounting::Exact));
 }
 
 #[test]
 fn what_comes_late_makes_no_spike() {
     let mut account = Account::new();
-    let mut used =
-        |own, reaped: &Reaped| account.advance(&[member(1, 0, own, 0)], &[], reaped, None, true, 4 * TICK).0.cpu / TICK;
+    let mut used = |own, reaped: &Reaped| {
+        account.advance(&[member(1, 0, own, 0)], &[], reaped, None, true, 4 * TICK).used.cpu / TICK
+    };
     assert_eq!([used(1, &alone()), used(8, &alone()), used(9, &alone())], [1, 4, 4]);
     assert_eq!(used(0, &reaped(20, true)), 11, "the last interval has all that is left");
 }
@@ -140,7 +184,8 @@ fn what_comes_late_makes_no_spike() {
 #[test]
 fn a_tree_that_was_there_before_counts_from_now() {
     let mut account = Account::new();
-    let mut used = |own| account.advance(&[member(1, 0, own, 500)], &[], &alone(), None, false, u64::MAX).0.cpu / TICK;
+    let mut used =
+        |own| account.advance(&[member(1, 0, own, 500)], &[], &alone(), None, false, u64::MAX).used.cpu / TICK;
     assert_eq!([used(1000), used(1003)], [0, 3]);
 }
 
