@@ -71,7 +71,8 @@ impl Processes {
 /// All that use a device. `None` where the device does not tell.
 pub(super) fn list(library: &Library, handle: &Handle<'_>) -> Option<Listed> {
     let newest = !library.driver.has_long_entries();
-    let compute = whole(newest, || handle.running_compute_processes(), || handle.running_compute_processes_v2()).ok()?;
+    let compute =
+        whole(newest, || handle.running_compute_processes(), || handle.running_compute_processes_v2()).ok()?;
     let graphics = whole(newest, || handle.running_graphics_processes(), || handle.running_graphics_processes_v2());
     let mps = whole(newest, || handle.mps_running_compute_processes(), || Ok(Vec::new()));
     let (graphics, mps) = (those_that_can_be(graphics)?, those_that_can_be(mps)?);

@@ -52,7 +52,8 @@ impl Shares {
             return;
         };
         if self.clock.is_none() {
-            self.clock = samples.iter().find_map(|sample| now.iter().position(|clock| is_near(*clock, sample.timestamp)));
+            self.clock =
+                samples.iter().find_map(|sample| now.iter().position(|clock| is_near(*clock, sample.timestamp)));
             // What was told is a mean over all that the driver remembers.
             if self.clock.is_some() && self.asked.is_some() {
                 samples = ask(self.since()).unwrap_or_default();
@@ -131,7 +132,7 @@ impl Shares {
 }
 
 fn is_near(clock: u64, timestamp: u64) -> bool {
-    timestamp <= clock + AHEAD && clock - timestamp.min(clock) < APART
+    timestamp <= clock + AHEAD && clock.saturating_sub(timestamp) < APART
 }
 
 #[cfg(test)]
@@ -175,7 +176,8 @@ mod tests {
                     *newest = note * NOTED;
                 }
             }
-            let told = told.into_iter().map(|(pid, (sum, at))| sample(pid, (sum / notes.len() as f64 + 1e-6) as u32, at));
+            let told =
+                told.into_iter().map(|(pid, (sum, at))| sample(pid, (sum / notes.len() as f64 + 1e-6) as u32, at));
             Some(told.filter(|sample| sample.sm_util > 0).collect())
         }
 
@@ -217,7 +219,7 @@ mod tests {
                 .collect()
         }
         let driver = Driver { clock: 0, uses };
-        for (tick, lives) in [(50, 350), (100, 400), (1000, 1000)] {
+        for (tick, lives) in [(50, 350), (100, 400), (1000, 2000)] {
             let mut shares = Shares::default();
             driver.shares(&mut shares, 7, 5000, 10_000 + lives + 1, tick);
             assert_eq!((shares.of(7), shares.of(8).unwrap().round()), (Some(0.0), 40.0), "{tick}");
@@ -239,10 +241,10 @@ mod tests {
         let driver = Driver { clock: 0, uses: |milli| if milli > 60_000 { vec![(7, 80.0)] } else { vec![] } };
         let mut shares = Shares::default();
         driver.shares(&mut shares, 7, 0, 60_000, 100);
-        let told = driver.shares(&mut shares, 7, 60_000, 62_000, 100);
+        let told = driver.shares(&mut shares, 7, 60_000, 65_000, 100);
         let seen = told.iter().flatten().filter(|pct| **pct > 0.0).count();
         let sum: f64 = told.iter().flatten().sum();
-        assert!(seen >= 18 && (sum / 20.0 - 80.0).abs() < 10.0, "{told:?}");
+        assert!(seen >= 46 && (sum / 50.0 - 80.0).abs() < 5.0, "{told:?}");
     }
 
     /// What nvtop's issue 110 shows beside zombies, whose numbers were not listed, and 97 entries of zeros.
@@ -267,9 +269,10 @@ mod tests {
         let now = [DAY + 6 * SECOND, BOOT + 6 * SECOND];
         let of_one = |share, timestamp| {
             let mut shares = Shares::default();
-            for (tick, samples) in [vec![sample(8, 5, now[0])], vec![sample(8, 5, now[0] + SECOND), sample(7, share, timestamp)]]
-                .into_iter()
-                .enumerate()
+            for (tick, samples) in
+                [vec![sample(8, 5, now[0])], vec![sample(8, 5, now[0] + SECOND), sample(7, share, timestamp)]]
+                    .into_iter()
+                    .enumerate()
             {
                 shares.read(now.map(|clock| clock + tick as u64 * SECOND), |_| Some(samples.clone()));
             }
@@ -291,11 +294,15 @@ mod tests {
         let told = steady.shares(&mut shares, 7, 5100, 6000, 100);
         assert_eq!(told, vec![Some(60.0); 9]);
         // An hour back.
-        let told: Vec<_> = (0..40).map(|tick| {
-            let now = [DAY - 3600 * SECOND + tick * SECOND / 10, BOOT + 6 * SECOND + tick * SECOND / 10];
-            shares.read(now, |since| Some([sample(7, 60, now[0])].into_iter().filter(|s| s.timestamp > since).collect()));
-            shares.of(7)
-        }).collect();
+        let told: Vec<_> = (0..40)
+            .map(|tick| {
+                let now = [DAY - 3600 * SECOND + tick * SECOND / 10, BOOT + 6 * SECOND + tick * SECOND / 10];
+                shares.read(now, |since| {
+                    Some([sample(7, 60, now[0])].into_iter().filter(|s| s.timestamp > since).collect())
+                });
+                shares.of(7)
+            })
+            .collect();
         assert_eq!(told[20..], vec![Some(60.0); 20]);
     }
 
