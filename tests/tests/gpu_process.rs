@@ -60,10 +60,12 @@ fn what_the_job_has_is_of_the_same_tick_as_the_gpus() {
     assert!(held.len() > 3, "it changes with every reading: {held:?}");
 }
 
-/// A run in a pid namespace of its own, beside a process that is not in it, until a sample has this.
-fn in_a_container(driver: &str, sees: impl Fn(&Recording) -> String) -> (Vec<Json>, String) {
-    let stranger = json!([{ "pid": 3_999_999, "bytes": 1u64 << 30, "share": 50 }]);
-    let nvml = Nvml::new(json!({ "driver": driver, "devices": [{ "utilization": [50, 1], "processes": stranger }] }));
+/// A run in a pid namespace of its own, beside a process that is not in it, and one that the job may have.
+fn in_a_container(driver: &str, busy: u32, sees: impl Fn(&Recording) -> String) -> (Vec<Json>, String) {
+    let stranger = json!({ "pid": 3_999_999, "bytes": 1u64 << 30, "share": 50 });
+    let own = json!({ "argument": "1017.25", "bytes": 1u64 << 30, "share": 20 });
+    let device = json!({ "utilization": [busy, 0], "processes": [stranger, own] });
+    let nvml = Nvml::new(json!({ "driver": driver, "devices": [device] }));
     let mut inside = command("unshare");
     inside.env("LD_LIBRARY_PATH", nvml.folder.path()).env("FAKE_NVML", nvml.script());
     inside.args(["--pid", "--fork", "--mount-proc"]).arg(tracker());
@@ -86,7 +88,7 @@ fn processes_of_another_pid_namespace_are_not_taken_for_ours() {
     let sees = |recording: &Recording| {
         format!("{}; {}", recording.until_said("is not in this pid namespace"), recording.until(3, WITH_GPUS))
     };
-    let (all, said) = in_a_container("535.104.05", sees);
+    let (all, said) = in_a_container("535.104.05", 50, sees);
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(said.contains("the driver names process 3999999, which is not in this pid namespace"), "{said}");
     for sample in all {
@@ -103,7 +105,7 @@ fn an_empty_list_of_a_busy_gpu_in_a_container() {
     if !is_root(test) || !has("unshare", test) {
         return;
     }
-    let (all, said) = in_a_container("580.65.06", |recording| recording.until(3, "\"process_gpu_usage\":0.0"));
+    let (all, said) = in_a_container("580.65.06", 50, |recording| recording.until(3, "\"process_gpu_usage\":0.0"));
     assert_eq!(said, "");
     let told: Vec<&Json> = all.iter().filter(|sample| sample["cpu"]["process_gpu_usage"].is_number()).collect();
     assert!(told.len() >= 3, "{all:?}");
@@ -114,9 +116,33 @@ fn an_empty_list_of_a_busy_gpu_in_a_container() {
     let sees = |recording: &Recording| {
         format!("{}; {}", recording.until_said("names no process"), recording.until(3, WITH_GPUS))
     };
-    let (all, said) = in_a_container("550.54.14", sees);
+    let (all, said) = in_a_container("550.54.14", 50, sees);
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(all.iter().all(|sample| sample["cpu"]["process_gpu_usage"].is_null()), "not known, and not zero");
+}
+
+/// In between, what is told with the right numbers is of others.
+#[test]
+fn what_drivers_tell_of_our_processes_in_a_container() {
+    let test = "what_drivers_tell_of_our_processes_in_a_container";
+    if !is_root(test) || !has("unshare", test) {
+        return;
+    }
+    let drivers = [
+        ("560.35.03", json!(null), json!(null)),
+        ("570.86.15", json!(1 << 30), json!(null)),
+        ("580.65.06", json!(1 << 30), json!(20.0)),
+    ];
+    for (driver, bytes, share) in drivers {
+        let told = format!("\"vram_bytes\":{bytes},\"utilization_pct\":{share}");
+        let sees = |recording: &Recording| format!("sleep 1017.25 & {}; kill $!", recording.until(2, &told));
+        let (all, said) = in_a_container(driver, 0, sees);
+        assert_eq!(said, "", "{driver}");
+        let with_it = all.iter().filter(|sample| sample["cpu"]["process_gpu_usage"] != json!(0.0));
+        let sample = with_it.rev().find(|sample| sample["gpu"][0]["processes"][0].is_object()).unwrap();
+        assert_eq!(sample["cpu"]["process_gpu_usage"].is_null(), share.is_null(), "{driver}: {sample}");
+        assert_eq!(sample["cpu"]["process_gpu_vram_mib"].is_null(), bytes.is_null(), "{driver}: {sample}");
+    }
 }
 
 /// Those that compute, those that draw, and the clients of an MPS server, which NVML lists apart (as nvtop and nvitop

@@ -43,7 +43,7 @@ pub(super) fn read(
         let mut metrics = part.facts.clone();
         let memory = part.memory.get(count, || library.memory(&handle));
         set_vram(&mut metrics, memory.map(|(total, _)| total), memory.map(|(_, used)| used));
-        let listed = processes::list(library, &handle);
+        let listed = processes::list(library, &handle, namespace);
         metrics.process_count = listed.as_ref().map(|listed| listed.computing);
         metrics.processes = namespace.those_in(tree, listed.map(|listed| listed.memory), None, |_| None);
         metrics

@@ -50,7 +50,7 @@ impl Processes {
             });
             Some(())
         });
-        let listed = listed.get(count, || list(library, handle));
+        let listed = listed.get(count, || list(library, handle, namespace));
         metrics.process_count = listed.as_ref().map(|listed| listed.computing);
         let Some(Listed { memory, mps, .. }) = listed else { return };
         let are_named_alike = namespace.is_initial() || library.driver.translates_samples();
@@ -69,7 +69,7 @@ impl Processes {
 }
 
 /// All that use a device. `None` where the device does not tell.
-pub(super) fn list(library: &Library, handle: &Handle<'_>) -> Option<Listed> {
+pub(super) fn list(library: &Library, handle: &Handle<'_>, namespace: &Namespace) -> Option<Listed> {
     let newest = !library.driver.has_long_entries();
     let compute =
         whole(newest, || handle.running_compute_processes(), || handle.running_compute_processes_v2()).ok()?;
@@ -80,6 +80,9 @@ pub(super) fn list(library: &Library, handle: &Handle<'_>) -> Option<Listed> {
     compute.into_iter().chain(mps).for_each(|process| listed.add(process));
     listed.computing = listed.memory.len() as u32;
     graphics.into_iter().for_each(|process| listed.add(process));
+    if !namespace.is_initial() && library.driver.mistakes_memory() {
+        listed.memory.iter_mut().for_each(|(_, bytes)| *bytes = None);
+    }
     Some(listed)
 }
 
