@@ -1,10 +1,14 @@
-//! What each call of NVML takes on the GPUs of this machine, which nobody but they can say.
+//! What each call of NVML takes on the GPUs of this machine, which nobody but they can say; and whether the figures are right.
+
+mod check;
+mod cuda;
 
 use std::time::{Duration, Instant};
 
 use nvml_wrapper::Device;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, PcieUtilCounter, TemperatureSensor};
+use nvml_wrapper::error::NvmlError;
 
 use crate::launch::spread;
 use crate::table;
@@ -12,6 +16,14 @@ use crate::table;
 /// Each call is timed so often, a little apart, as a tracker makes it.
 const TIMES: usize = 50;
 const APART: Duration = Duration::from_millis(5);
+
+/// As the tracker looks for it: the name without a number is there for those who build with it only.
+fn open() -> Result<Nvml, NvmlError> {
+    Nvml::builder().lib_path("libnvidia-ml.so.1".as_ref()).init()
+}
+
+pub(crate) use check::print as check;
+pub(crate) use cuda::run as work;
 
 type Call = (&'static str, fn(&Device<'_>) -> bool);
 
@@ -37,7 +49,7 @@ const CALLS: [Call; 17] = [
 
 pub(crate) fn print() -> anyhow::Result<()> {
     let start = Instant::now();
-    let nvml = match Nvml::init() {
+    let nvml = match open() {
         Ok(nvml) => nvml,
         Err(error) => {
             println!("No GPU that NVML knows ({error}), so its calls are not timed.\n");
@@ -51,14 +63,7 @@ pub(crate) fn print() -> anyhow::Result<()> {
         println!("{}, driver {driver}; the library was ready after {:.1} ms.\n", gpu.name()?, init.as_secs_f64() * 1e3);
         table::head("Calls of NVML, of one device", ["call", "median, µs", "longest, µs", "answered"]);
         for (name, call) in CALLS {
-            let (mut times, mut answered) = (Vec::new(), 0);
-            for _ in 0..TIMES {
-                std::thread::sleep(APART);
-                let start = Instant::now();
-                answered += usize::from(call(&gpu));
-                times.push(start.elapsed().as_secs_f64() * 1e6);
-            }
-            let (median, _, longest) = spread(times);
+            let (median, longest, answered) = time(call, &gpu);
             table::row([
                 name.into(),
                 format!("{median:.0}"),
@@ -69,4 +74,17 @@ pub(crate) fn print() -> anyhow::Result<()> {
         table::note("Each call is made 50 times, 5 ms apart.");
     }
     Ok(())
+}
+
+/// The median and the longest time of a call in microseconds, and how often it was answered.
+fn time(call: fn(&Device<'_>) -> bool, gpu: &Device<'_>) -> (f64, f64, usize) {
+    let (mut times, mut answered) = (Vec::new(), 0);
+    for _ in 0..TIMES {
+        std::thread::sleep(APART);
+        let start = Instant::now();
+        answered += usize::from(call(gpu));
+        times.push(start.elapsed().as_secs_f64() * 1e6);
+    }
+    let (median, _, longest) = spread(times);
+    (median, longest, answered)
 }

@@ -1,5 +1,6 @@
 //! Measures the tracker and prints tables: `cargo build --release && cargo run --release -p benchmarks`, with the names
 //! of tables to print only those (`cost growth syscalls ticks accuracy size launch stream gpu plugin compare`). `TRACKER=FILE` measures another binary.
+//! `gpu --check` says on a machine with an NVIDIA GPU whether the figures that the tracker tells of it are right.
 //!
 //! Every figure is a ratio or a difference of two that were taken in the same run, side by side. Nothing is asserted.
 
@@ -37,6 +38,9 @@ fn main() -> anyhow::Result<()> {
             return Ok(());
         }
         Some("load") => return plugin::load(&arguments[1..]),
+        Some("cuda") => return gpu::work(words),
+        // What is not for machines without a GPU has a flag.
+        Some("gpu") if arguments.get(1).is_some_and(|flag| flag == "--check") => return gpu::check(),
         Some("job") => return jobs::run(words.next().context("which job?")?),
         _ => (),
     }

@@ -138,7 +138,8 @@ pub struct GpuMetrics {
     /// Memory errors that could not be corrected, since the driver was loaded. As `ecc_corrected_errors`
     #[schemars(transform = Counter("errors"))]
     pub ecc_uncorrected_errors: Option<u64>,
-    /// Processes that compute on the device. NVML `DeviceGetComputeRunningProcesses`; AMD `/sys/class/kfd/kfd/proc`
+    /// Processes that compute on the device. NVML `DeviceGetComputeRunningProcesses` and
+    /// `DeviceGetMPSComputeRunningProcesses`; AMD `/sys/class/kfd/kfd/proc`
     #[schemars(transform = Gauge("processes"))]
     pub process_count: Option<u32>,
     /// Processes of the tracked tree that use the device; null when that cannot be known.
@@ -168,11 +169,12 @@ pub struct GpuProcess {
     /// Its process id.
     #[schemars(transform = Info)]
     pub pid: i32,
-    /// Memory of the device that it holds. NVML `DeviceGetComputeRunningProcesses` and
-    /// `DeviceGetGraphicsRunningProcesses`; AMD `/proc/PID/fdinfo`, `/sys/class/kfd/kfd/proc`
+    /// Memory of the device that it holds. NVML `DeviceGetComputeRunningProcesses`, `DeviceGetGraphicsRunningProcesses` and
+    /// `DeviceGetMPSComputeRunningProcesses`; AMD `/proc/PID/fdinfo`, `/sys/class/kfd/kfd/proc`
     #[schemars(transform = Gauge("bytes"))]
     pub vram_bytes: Option<u64>,
-    /// Share of the device's time that it used. NVML `DeviceGetProcessUtilization`; AMD `/proc/PID/fdinfo`
+    /// Share of the device's time that it used; null where the driver does not tell it. NVML `DeviceGetProcessUtilization`;
+    /// AMD `/proc/PID/fdinfo`
     #[schemars(transform = Gauge("percent"))]
     pub utilization_pct: Option<f64>,
 }

@@ -172,11 +172,11 @@ crate::shared_section!(ProcessMetrics);
 /// tracked, and once nothing of it lives.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct JobGpuMetrics {
-    /// GPUs that the tree used, as the sum of its shares of each; null where there is no GPU, or it does not tell.
+    /// GPUs that the tree used, as the sum of its shares of each; null where there is no GPU, or one does not tell.
     /// `processes` of `gpu`
     #[schemars(transform = Gauge("GPUs"))]
     pub process_gpu_usage: Option<f64>,
-    /// GPU memory that the tree holds. `processes` of `gpu`
+    /// GPU memory that the tree holds; null as `process_gpu_usage`. `processes` of `gpu`
     #[schemars(transform = Gauge("MiB"))]
     pub process_gpu_vram_mib: Option<f64>,
     /// GPUs of which the tree used a share. `processes` of `gpu`

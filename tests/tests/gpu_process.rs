@@ -1,6 +1,6 @@
 //! What the processes of the job have of the GPUs, and of parts of them.
 
-use resource_tracker_tests::gpu::{Nvml, WITH_GPUS, with_gpus};
+use resource_tracker_tests::gpu::{Nvml, WITH_GPUS, busy, with_gpus};
 use resource_tracker_tests::{Recording, command, has, is_root, number, text, tracker};
 use serde_json::{Value as Json, json};
 
@@ -60,28 +60,177 @@ fn what_the_job_has_is_of_the_same_tick_as_the_gpus() {
     assert!(held.len() > 3, "it changes with every reading: {held:?}");
 }
 
-/// In a container the driver may name processes by their numbers on the host, which say nothing there.
+/// A run in a pid namespace of its own, beside a process that is not in it, and one that the job may have.
+fn in_a_container(driver: &str, busy: u32, sees: impl Fn(&Recording) -> String) -> (Vec<Json>, String) {
+    let stranger = json!({ "pid": 3_999_999, "bytes": 1u64 << 30, "share": 50 });
+    let own = json!({ "argument": "1017.25", "bytes": 1u64 << 30, "share": 20 });
+    let device = json!({ "utilization": [busy, 0], "processes": [stranger, own] });
+    let nvml = Nvml::new(json!({ "driver": driver, "devices": [device] }));
+    let mut inside = command("unshare");
+    inside.env("LD_LIBRARY_PATH", nvml.folder.path()).env("FAKE_NVML", nvml.script());
+    inside.args(["--pid", "--fork", "--mount-proc"]).arg(tracker());
+    let recording = Recording::new();
+    let script = sees(&recording);
+    inside.args(["-i", "0.2", "-o"]).arg(recording.path()).args(["--", "sh", "-c", &script]);
+    let output = recording.run(&mut inside);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    (with_gpus(&recording), said)
+}
+
+/// In a container, drivers before 535.113 name processes by their numbers on the host, which say nothing there.
 #[test]
 fn processes_of_another_pid_namespace_are_not_taken_for_ours() {
     let test = "processes_of_another_pid_namespace_are_not_taken_for_ours";
     if !is_root(test) || !has("unshare", test) {
         return;
     }
-    let stranger = json!([{ "pid": 3_999_999, "bytes": 1u64 << 30, "share": 50 }]);
-    let nvml = Nvml::new(json!({ "devices": [{ "utilization": [50, 1], "processes": stranger }] }));
-    let mut inside = command("unshare");
-    inside.env("LD_LIBRARY_PATH", nvml.folder.path()).env("FAKE_NVML", nvml.script());
-    inside.args(["--pid", "--fork", "--mount-proc"]).arg(tracker());
-    let recording = Recording::new();
-    let script = format!("{}; {}", recording.until_said("is not in this pid namespace"), recording.until(3, WITH_GPUS));
-    inside.args(["-i", "0.2", "-o"]).arg(recording.path()).args(["--", "sh", "-c", &script]);
-    let output = recording.run(&mut inside);
-    let said = text(&output.stderr);
-    assert_eq!((output.status.code(), said.lines().count()), (Some(0), 1), "{said}");
+    let sees = |recording: &Recording| {
+        format!("{}; {}", recording.until_said("is not in this pid namespace"), recording.until(3, WITH_GPUS))
+    };
+    let (all, said) = in_a_container("535.104.05", 50, sees);
+    assert_eq!(said.lines().count(), 1, "{said}");
     assert!(said.contains("the driver names process 3999999, which is not in this pid namespace"), "{said}");
-    for sample in with_gpus(&recording) {
+    for sample in all {
         assert_eq!((&sample["gpu"][0]["processes"], &sample["gpu"][0]["process_count"]), (&json!(null), &json!(1)));
         assert_eq!(sample["cpu"]["process_gpu_vram_mib"], json!(null), "not known, and not zero");
+    }
+}
+
+/// Later ones name those of the namespace only (`_gpuConvertPid` of the open kernel module), and since 565.57 find the
+/// memory of each (`_gpuMatchClientPid`): what keeps a GPU busy and is not in the list is not ours.
+#[test]
+fn an_empty_list_of_a_busy_gpu_in_a_container() {
+    let test = "an_empty_list_of_a_busy_gpu_in_a_container";
+    if !is_root(test) || !has("unshare", test) {
+        return;
+    }
+    let (all, said) = in_a_container("580.65.06", 50, |recording| recording.until(3, "\"process_gpu_usage\":0.0"));
+    assert_eq!(said, "");
+    let told: Vec<&Json> = all.iter().filter(|sample| sample["cpu"]["process_gpu_usage"].is_number()).collect();
+    assert!(told.len() >= 3, "{all:?}");
+    for sample in told {
+        assert_eq!((&sample["gpu"][0]["processes"], &sample["gpu"][0]["utilization_pct"]), (&json!([]), &json!(50.0)));
+        assert_eq!(number(sample, "/cpu/process_gpu_vram_mib"), 0.0);
+    }
+    let sees = |recording: &Recording| {
+        format!("{}; {}", recording.until_said("names no process"), recording.until(3, WITH_GPUS))
+    };
+    let (all, said) = in_a_container("550.54.14", 50, sees);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(all.iter().all(|sample| sample["cpu"]["process_gpu_usage"].is_null()), "not known, and not zero");
+}
+
+/// In between, what is told with the right numbers is of others.
+#[test]
+fn what_drivers_tell_of_our_processes_in_a_container() {
+    let test = "what_drivers_tell_of_our_processes_in_a_container";
+    if !is_root(test) || !has("unshare", test) {
+        return;
+    }
+    let drivers = [
+        ("560.35.03", json!(null), json!(null)),
+        ("570.86.15", json!(1 << 30), json!(null)),
+        ("580.65.06", json!(1 << 30), json!(20.0)),
+    ];
+    for (driver, bytes, share) in drivers {
+        let told = format!("\"vram_bytes\":{bytes},\"utilization_pct\":{share}");
+        let sees = |recording: &Recording| format!("sleep 1017.25 & {}; kill $!", recording.until(2, &told));
+        let (all, said) = in_a_container(driver, 0, sees);
+        assert_eq!(said, "", "{driver}");
+        let with_it = all.iter().filter(|sample| sample["cpu"]["process_gpu_usage"] != json!(0.0));
+        let sample = with_it.rev().find(|sample| sample["gpu"][0]["processes"][0].is_object()).unwrap();
+        assert_eq!(sample["cpu"]["process_gpu_usage"].is_null(), share.is_null(), "{driver}: {sample}");
+        assert_eq!(sample["cpu"]["process_gpu_vram_mib"].is_null(), bytes.is_null(), "{driver}: {sample}");
+    }
+}
+
+/// Those that compute, those that draw, and the clients of an MPS server, which NVML lists apart (as nvtop and nvitop
+/// read them); one may be in two lists.
+#[test]
+fn all_lists_of_processes_are_read() {
+    let process = |argument: &str, more: Json| {
+        let mut process = json!({ "argument": argument, "bytes": 1u64 << 30 });
+        process.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        process
+    };
+    let processes = json!([
+        process("1012.25", json!({ "share": 40 })),
+        process("1013.25", json!({ "draws": true })),
+        process("1014.25", json!({ "mps": true })),
+        process("1012.25", json!({ "mps": true })),
+    ]);
+    let not_supported = 3;
+    let second = json!({ "uuid": "GPU-1", "errors": { "nvmlDeviceGetGraphicsRunningProcesses_v3": not_supported,
+                         "nvmlDeviceGetMPSComputeRunningProcesses_v3": not_supported } });
+    let nvml = Nvml::new(json!({ "devices": [{ "utilization": [40, 1], "processes": processes }, second] }));
+    let recording = Recording::new();
+    let sees = recording.until(2, "\"process_gpu_usage\":0.4");
+    let script = format!("for n in 12 13 14; do sleep 10$n.25 & all=\"$all $!\"; done; {sees}; kill $all");
+    nvml.record(&recording, &["-i", "0.2"], &script);
+    let all = with_gpus(&recording);
+    let sample = all.iter().rfind(|sample| sample["cpu"]["process_gpu_usage"] == json!(0.4)).unwrap();
+    assert_eq!(sample["gpu"][0]["process_count"], json!(2));
+    let list = sample["gpu"][0]["processes"].as_array().unwrap();
+    // The work of a client may be counted to the server, so that it is not known.
+    let shares: Vec<&Json> = list.iter().map(|process| &process["utilization_pct"]).collect();
+    assert_eq!(shares, [&json!(40.0), &json!(null), &json!(0.0)]);
+    assert_eq!(number(sample, "/cpu/process_gpu_vram_mib"), 3072.0, "each counts once");
+    assert_eq!(sample["gpu"][1]["processes"], json!([]), "a kind that it does not know has none");
+}
+
+/// The third version of the lists in these drivers writes entries of 32 bytes where its caller has room for 24 (issue 75
+/// of go-nvml shows numbers of processes that are half of something else).
+#[test]
+fn entries_of_another_size_are_refused() {
+    let processes: Vec<Json> =
+        (0..40).map(|number| json!({ "pid": 3_000_000 + number, "bytes": 1u64 << 20 })).collect();
+    let job = json!([{ "argument": "1015.25", "bytes": 1u64 << 30, "share": 10 }]);
+    let processes = [processes, job.as_array().unwrap().clone()].concat();
+    let nvml = Nvml::new(json!({ "driver": "535.54.03", "devices": [{ "processes": processes }] }));
+    let recording = Recording::new();
+    let script = format!("sleep 1015.25 & {}; kill $!", recording.until(2, "\"process_gpu_vram_mib\":1024.0"));
+    let output = nvml.record(&recording, &["-i", "0.2"], &script);
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+    // With the job's own, and before and after it without.
+    let counts = [json!(40), json!(41)];
+    assert!(with_gpus(&recording).iter().all(|sample| counts.contains(&sample["gpu"][0]["process_count"])));
+}
+
+#[test]
+fn a_list_that_fails_is_not_empty() {
+    let unknown_error = 999;
+    for list in ["Compute", "Graphics", "MPSCompute"] {
+        let call = format!("nvmlDeviceGet{list}RunningProcesses_v3");
+        let failing = json!({ "uuid": "GPU-1", "errors": { call: unknown_error } });
+        let nvml = Nvml::new(json!({ "devices": [busy(0), failing] }));
+        for sample in nvml.some_samples() {
+            assert_eq!((&sample["gpu"][0]["processes"], &sample["gpu"][1]["processes"]), (&json!([]), &json!(null)));
+            assert_eq!(sample["gpu"][1]["process_count"], json!(null));
+            for field in ["process_gpu_usage", "process_gpu_vram_mib", "process_gpu_utilized"] {
+                assert_eq!(sample["cpu"][field], json!(null), "{list}: {field}");
+            }
+        }
+    }
+}
+
+/// What the driver told users of nvtop (issue 110) while processes that had died held memory: three samples that are
+/// none, and zeros.
+#[test]
+fn samples_of_use_that_are_none() {
+    let garbage = json!([
+        [50_554, 37_100, 217_144_956_601_725u64],
+        [50_021, 38_305, 158_819_300_671_603u64],
+        [50_017, 0, 49_936]
+    ]);
+    let job = json!([{ "argument": "1016.25", "bytes": 1u64 << 30, "share": 60 }]);
+    let nvml = Nvml::new(json!({ "devices": [{ "processes": job, "garbage": garbage }] }));
+    let recording = Recording::new();
+    let script = format!("sleep 1016.25 & {}; kill $!", recording.until(5, "\"process_gpu_usage\":0.6"));
+    nvml.record(&recording, &["-i", "0.1"], &script);
+    for sample in with_gpus(&recording) {
+        let told = sample["gpu"][0]["sm_utilization_pct"].as_f64().unwrap_or(0.0);
+        assert!(told <= 100.0, "{sample}");
     }
 }
 

@@ -19,14 +19,14 @@ impl Derivation for JobGpus {
         let share = share_of_job(sample).filter(|_| is_alive);
         *out.section() = share.map_or_else(JobGpuMetrics::default, |share| JobGpuMetrics {
             process_gpu_usage: share.usage,
-            process_gpu_vram_mib: Some(mib(share.vram_bytes)),
+            process_gpu_vram_mib: share.vram_bytes.map(mib),
             process_gpu_utilized: share.usage.map(|_| share.utilized),
         });
         Ok(())
     }
 }
 
-/// What the job has of the GPUs of all vendors; `None` when none tells.
+/// What the job has of the GPUs of all vendors; `None` when there is none that tells anything.
 pub(super) fn share_of_job(sample: &Sample) -> Option<Share> {
     let listed = sample.all::<Gpus>().filter_map(|list| Share::of_devices(&list.0));
     listed.chain(sample.all::<DrmShare>().filter_map(|drm| drm.0)).reduce(Share::plus)

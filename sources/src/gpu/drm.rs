@@ -56,14 +56,11 @@ impl Source for Drm {
         let usage = self.clients.read(tree, tick.at);
         // Not every driver tells; that the job uses none is known when it has opened one.
         let DrmShare(share) = out.section();
-        *share = (!usage.is_empty()).then(|| {
-            let mut devices: Vec<&str> = usage.iter().map(|usage| usage.device.as_str()).collect();
-            devices.sort_unstable();
-            devices.dedup();
-            let lists =
-                devices.into_iter().map(|device| processes(usage.iter().filter(|usage| usage.device == device)));
-            lists.fold(Share::default(), |sum, list| sum.plus(Share::of(&list)))
-        });
+        let mut devices: Vec<&str> = usage.iter().map(|usage| usage.device.as_str()).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        let lists = devices.into_iter().map(|device| processes(usage.iter().filter(|usage| usage.device == device)));
+        *share = lists.map(|list| Share::of(&list)).reduce(Share::plus);
         Ok(())
     }
 }

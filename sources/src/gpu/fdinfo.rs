@@ -136,10 +136,10 @@ fn parse(text: &str) -> Client {
                     let (busy, all) = client.engines.cycles.unwrap_or_default();
                     let more = first_number(value).unwrap_or(0);
                     client.engines.cycles = Some((busy.saturating_add(more), all));
-                } else if let Some((kind, region)) = key.split_once('-').filter(|(_, region)| is_vram(region)) {
-                    // `memory` is what older kernels call `resident`.
+                } else if let Some((kind, region)) = key.split_once('-') {
+                    // `memory` is what older kernels call `resident`. An integrated device has none of its own.
                     if matches!(kind, "resident" | "memory") {
-                        let bytes = bytes(value).unwrap_or(0);
+                        let bytes = bytes(value).filter(|_| is_vram(region)).unwrap_or(0);
                         memory.entry(region).and_modify(|known| *known = bytes.max(*known)).or_insert(bytes);
                     }
                 }
@@ -204,6 +204,8 @@ mod tests {
         assert_eq!(client.engines.cycles, Some((28_258_000, 7_655_183_225)));
         assert_eq!(client.vram_bytes, Some(16 << 20));
         assert_eq!(parse("flags:\t0100000\n"), Client::default());
+        assert_eq!(parse("drm-driver:\ti915\ndrm-resident-system0:\t60 MiB\n").vram_bytes, Some(0));
+        assert_eq!(parse("drm-driver:\ti915\ndrm-engine-render:\t5 ns\n").vram_bytes, None, "before Linux 6.8");
     }
 
     #[test]

@@ -29,6 +29,11 @@ impl Namespace {
         Self { source, procfs: procfs.to_owned(), is_initial, missing: HashMap::new(), said: false }
     }
 
+    /// Whether it is the first one of the machine.
+    pub(super) fn is_initial(&self) -> bool {
+        self.is_initial
+    }
+
     /// Those of `listed` that are in `tree`; `None` when that cannot be known. `utilization` is the whole device's,
     /// `share` what one process uses.
     pub(super) fn those_in(

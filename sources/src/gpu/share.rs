@@ -5,41 +5,50 @@ use resource_tracker_metrics::{GpuMetrics, GpuProcess};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What the job has of some devices.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
+/// What the job has of some devices. A sum of which a part is not known is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct Share {
     /// GPUs in use; `None` where the hardware does not tell it by process.
     pub(crate) usage: Option<f64>,
-    pub(crate) vram_bytes: u64,
+    pub(crate) vram_bytes: Option<u64>,
     /// Devices of which it used a share.
     pub(crate) utilized: u32,
 }
 
 impl Share {
-    /// Of one device.
+    /// Of a device whose processes are not told.
+    const UNKNOWN: Self = Self { usage: None, vram_bytes: None, utilized: 0 };
+
+    /// Of one device, by those processes of the job that use it: without any, it uses nothing. What some of them have is
+    /// not known where the driver tells it of none.
     pub(crate) fn of(processes: &[GpuProcess]) -> Self {
+        let none = processes.is_empty();
         let used = processes.iter().filter_map(|process| process.utilization_pct).reduce(|a, b| a + b);
+        let held = processes.iter().filter_map(|process| process.vram_bytes).reduce(|a, b| a + b);
         Self {
-            usage: used.map(|pct| pct.min(100.0) / 100.0),
-            vram_bytes: processes.iter().filter_map(|process| process.vram_bytes).sum(),
+            usage: used.or(none.then_some(0.0)).map(|pct| pct.min(100.0) / 100.0),
+            vram_bytes: held.or(none.then_some(0)),
             utilized: used.is_some_and(|pct| pct > 0.0).into(),
         }
     }
 
-    /// Of the devices of a source; `None` when none of them tells.
+    /// Of the devices of a source; `None` when there is none that tells anything.
     pub(crate) fn of_devices(gpus: &[GpuMetrics]) -> Option<Self> {
-        let telling = || gpus.iter().filter(|gpu| gpu.processes.is_some());
-        let share = telling().filter_map(|gpu| gpu.processes.as_deref()).map(Share::of).reduce(Share::plus)?;
-        // A device that tells how busy it is, and has no process of the job, is not used by it.
-        let idle = telling().any(|gpu| gpu.utilization_pct.is_some()).then_some(0.0);
-        Some(Self { usage: share.usage.or(idle), ..share })
+        // One that is divided is told by its parts; one that sleeps or is lost tells its name only.
+        let is_divided = |gpu: &GpuMetrics| gpus.iter().any(|part| part.parent_uuid.as_ref() == Some(&gpu.uuid));
+        let is_silent = |gpu: &GpuMetrics| gpu.utilization_pct.is_none() && gpu.vram_used_bytes.is_none();
+        let shares = gpus.iter().filter_map(|gpu| match &gpu.processes {
+            Some(processes) => Some(Self::of(processes)),
+            None => (!is_divided(gpu) && !is_silent(gpu)).then_some(Self::UNKNOWN),
+        });
+        shares.reduce(Self::plus)
     }
 
     /// Of these and those.
     pub(crate) fn plus(self, other: Self) -> Self {
         Self {
-            usage: self.usage.into_iter().chain(other.usage).reduce(|a, b| a + b),
-            vram_bytes: self.vram_bytes + other.vram_bytes,
+            usage: self.usage.zip(other.usage).map(|(a, b)| a + b),
+            vram_bytes: self.vram_bytes.zip(other.vram_bytes).map(|(a, b)| a + b),
             utilized: self.utilized + other.utilized,
         }
     }
@@ -58,20 +67,48 @@ impl Section for DrmShare {
 mod tests {
     use super::*;
 
+    fn process(vram: Option<u64>, pct: Option<f64>) -> GpuProcess {
+        GpuProcess { pid: 7, vram_bytes: vram, utilization_pct: pct }
+    }
+
+    fn gpu(processes: Option<Vec<GpuProcess>>) -> GpuMetrics {
+        GpuMetrics { processes, utilization_pct: Some(50.0), ..GpuMetrics::default() }
+    }
+
+    fn share(usage: Option<f64>, vram_bytes: Option<u64>, utilized: u32) -> Option<Share> {
+        Some(Share { usage, vram_bytes, utilized })
+    }
+
     #[test]
     fn shares_of_devices_add_up() {
-        let process = |vram, pct| GpuProcess { pid: 7, vram_bytes: Some(vram), utilization_pct: pct };
-        let gpu = |processes: Vec<GpuProcess>| GpuMetrics {
-            processes: Some(processes),
-            utilization_pct: Some(50.0),
-            ..GpuMetrics::default()
-        };
-        let busy = gpu(vec![process(5, Some(80.0)), process(2, Some(40.0))]);
-        let share = Share::of_devices(&[busy.clone(), gpu(vec![process(1, None)]), GpuMetrics::default()]);
-        assert_eq!(share, Some(Share { usage: Some(1.0), vram_bytes: 8, utilized: 1 }));
-        assert_eq!(Share::of_devices(&[gpu(vec![])]), Some(Share { usage: Some(0.0), vram_bytes: 0, utilized: 0 }));
-        let quiet = GpuMetrics { utilization_pct: None, ..gpu(vec![process(1, None)]) };
-        assert_eq!(Share::of_devices(&[quiet]), Some(Share { usage: None, vram_bytes: 1, utilized: 0 }));
-        assert_eq!(Share::of_devices(&[GpuMetrics::default()]), None, "it does not tell");
+        let busy = gpu(Some(vec![process(Some(5), Some(80.0)), process(Some(2), Some(40.0))]));
+        let other = gpu(Some(vec![process(Some(1), Some(25.0)), process(None, None)]));
+        assert_eq!(Share::of_devices(&[busy, other, gpu(Some(vec![]))]), share(Some(1.25), Some(8), 2));
+        assert_eq!(Share::of_devices(&[gpu(Some(vec![]))]), share(Some(0.0), Some(0), 0));
+        assert_eq!(Share::of_devices(&[]), None);
+    }
+
+    /// Neither is a list that could not be read, nor the sum with it.
+    #[test]
+    fn no_share_known_is_not_zero() {
+        let unknown = gpu(Some(vec![process(Some(1), None)]));
+        let busy = gpu(Some(vec![process(Some(5), Some(80.0))]));
+        assert_eq!(Share::of_devices(std::slice::from_ref(&unknown)), share(None, Some(1), 0));
+        assert_eq!(Share::of_devices(&[busy.clone(), unknown]), share(None, Some(6), 1));
+        assert_eq!(Share::of_devices(&[busy.clone(), gpu(None)]), share(None, None, 1));
+        let without_memory = gpu(Some(vec![process(None, Some(80.0))]));
+        assert_eq!(Share::of_devices(&[without_memory]), share(Some(0.8), None, 1));
+        // One that tells nothing at all is lost, or sleeps.
+        assert_eq!(Share::of_devices(&[busy, GpuMetrics::default()]), share(Some(0.8), Some(5), 1));
+        assert_eq!(Share::of_devices(&[GpuMetrics::default()]), None);
+    }
+
+    #[test]
+    fn a_device_that_is_divided_is_told_by_its_parts() {
+        let whole = GpuMetrics { uuid: "GPU".into(), ..gpu(None) };
+        let part = |processes| GpuMetrics { parent_uuid: Some("GPU".into()), ..gpu(processes) };
+        let idle = part(Some(vec![]));
+        assert_eq!(Share::of_devices(&[whole.clone(), idle.clone()]), share(Some(0.0), Some(0), 0));
+        assert_eq!(Share::of_devices(&[whole, idle, part(None)]), share(None, None, 0));
     }
 }

@@ -111,7 +111,7 @@ fn processes_that_compute_belong_to_the_job() {
     let expected = [GpuProcess { pid: own as i32, vram_bytes: Some(1 << 30), utilization_pct: Some(25.0) }];
     assert_eq!((list[0].processes.as_deref(), list[0].process_count), (Some(&expected[..]), Some(2)));
     let share = crate::gpu::Share::of_devices(&list).unwrap();
-    assert_eq!((share.usage, share.vram_bytes, share.utilized), (Some(0.25), 1 << 30, 1));
+    assert_eq!((share.usage, share.vram_bytes, share.utilized), (Some(0.25), Some(1 << 30), 1));
 }
 
 #[test]

@@ -84,7 +84,7 @@ impl Device {
         let millijoules = self.calls.energy.get(count, || handle.total_energy_consumption().ok());
         metrics.energy_joules = gained(&mut self.energy, millijoules).map(|millijoules| millijoules as f64 / 1e3);
         self.links.fill(&mut metrics, library, &handle, count);
-        self.processes.fill(&mut metrics, &handle, count, tick.at, tree, namespace);
+        self.processes.fill(&mut metrics, library, &handle, count, tree, namespace);
         metrics.sm_utilization_pct = self.gpm.utilization(library, &handle, tick.at).or(self.processes.all_together());
         let is_divided = self.calls.mig.get(count, || handle.mig_mode().ok().map(|mode| mode.current == 1));
         if is_divided != Some(true) {
@@ -93,7 +93,7 @@ impl Device {
         }
         let parts = mig::read(&mut self.parts, &metrics, library, &handle, count, tree, namespace);
         // Whether the list of the whole has those of the parts depends on who asks.
-        metrics.processes = None;
+        metrics.processes = metrics.processes.filter(|_| parts.is_empty());
         std::iter::once(metrics).chain(parts).collect()
     }
 }

@@ -7,6 +7,7 @@ use anyhow::{anyhow, bail};
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
+use super::driver::Driver;
 use super::extra::Extra;
 
 /// What the dynamic linker is asked for.
@@ -27,6 +28,7 @@ pub(super) const FOLDERS: [&str; 8] = [
 pub(super) struct Library {
     pub(super) nvml: &'static Nvml,
     pub(super) extra: Extra,
+    pub(super) driver: Driver,
     pub(super) driver_version: Option<String>,
     pub(super) cuda_version: Option<String>,
 }
@@ -75,10 +77,12 @@ fn load(path: &Path) -> Result<Library, NvmlError> {
     {
         return Err(error);
     }
+    let version = nvml.sys_driver_version().ok();
     let cuda = nvml.sys_cuda_driver_version().ok();
     Ok(Library {
         extra: Extra::open(path)?,
-        driver_version: nvml.sys_driver_version().ok(),
+        driver: Driver::new(version.as_deref()),
+        driver_version: version,
         cuda_version: cuda.map(|version| format!("{}.{}", version / 1000, version % 1000 / 10)),
         nvml,
     })

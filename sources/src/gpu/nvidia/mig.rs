@@ -43,9 +43,9 @@ pub(super) fn read(
         let mut metrics = part.facts.clone();
         let memory = part.memory.get(count, || library.memory(&handle));
         set_vram(&mut metrics, memory.map(|(total, _)| total), memory.map(|(_, used)| used));
-        let all = processes::memory_by_process(&handle);
-        metrics.process_count = all.as_ref().map(|(compute, _)| *compute);
-        metrics.processes = namespace.those_in(tree, all.map(|(_, list)| list), None, |_| None);
+        let listed = processes::list(library, &handle, namespace);
+        metrics.process_count = listed.as_ref().map(|listed| listed.computing);
+        metrics.processes = namespace.those_in(tree, listed.map(|listed| listed.memory), None, |_| None);
         metrics
     };
     found.into_iter().map(read).collect()

@@ -1,6 +1,7 @@
 //! NVIDIA GPUs, through NVML, which is loaded when it is there.
 
 mod device;
+mod driver;
 mod extra;
 mod gpm;
 mod library;
@@ -8,6 +9,7 @@ mod links;
 mod mig;
 mod pcie;
 mod processes;
+mod shares;
 
 use std::path::{Path, PathBuf};
 

@@ -3,9 +3,10 @@
 #![allow(non_snake_case, reason = "they are NVML's names")]
 #![allow(clippy::missing_safety_doc, reason = "they are those of nvml.h: every pointer is one to what its type says")]
 
+mod ring;
 mod script;
 
-use std::ffi::{c_char, c_int, c_uint, c_ulonglong};
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use nvml_wrapper_sys::bindings::field_id::{
 };
 use nvml_wrapper_sys::bindings::*;
 
-use script::{Device, Script, script, uptime};
+use script::{Device, Process, Script, script, uptime};
 
 const SUCCESS: nvmlReturn_t = nvmlReturn_enum_NVML_SUCCESS;
 const NOT_SUPPORTED: nvmlReturn_t = nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED;
@@ -104,7 +105,7 @@ pub extern "C" fn nvmlShutdown() -> nvmlReturn_t {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlSystemGetDriverVersion(version: *mut c_char, length: c_uint) -> nvmlReturn_t {
-    put_text(version, length, "570.86.15")
+    put_text(version, length, &script().driver)
 }
 
 #[unsafe(no_mangle)]
@@ -248,36 +249,48 @@ device_calls! {
         put!(attributes, nvmlDeviceAttributes_t { multiprocessorCount: 16, ..zero });
         SUCCESS
     }
-    fn nvmlDeviceGetComputeRunningProcesses_v3(device, count: *mut c_uint, list: *mut nvmlProcessInfo_t) {
-        list_processes(device, false, count, list)
+    fn nvmlDeviceGetComputeRunningProcesses_v3(device, count: *mut c_uint, list: *mut c_void) {
+        list_processes(device, computes, newest(), count, list)
     }
-    fn nvmlDeviceGetGraphicsRunningProcesses_v3(device, count: *mut c_uint, list: *mut nvmlProcessInfo_t) {
-        list_processes(device, true, count, list)
+    fn nvmlDeviceGetComputeRunningProcesses_v2(device, count: *mut c_uint, list: *mut c_void) {
+        list_processes(device, computes, SHORT, count, list)
+    }
+    fn nvmlDeviceGetGraphicsRunningProcesses_v3(device, count: *mut c_uint, list: *mut c_void) {
+        list_processes(device, |process| process.draws, newest(), count, list)
+    }
+    fn nvmlDeviceGetGraphicsRunningProcesses_v2(device, count: *mut c_uint, list: *mut c_void) {
+        list_processes(device, |process| process.draws, SHORT, count, list)
+    }
+    fn nvmlDeviceGetMPSComputeRunningProcesses_v3(device, count: *mut c_uint, list: *mut c_void) {
+        list_processes(device, |process| process.mps, newest(), count, list)
     }
     fn nvmlDeviceGetProcessUtilization(
         device, samples: *mut nvmlProcessUtilizationSample_t, count: *mut c_uint, since: c_ulonglong
     ) {
-        let now = (uptime() * 1e6) as c_ulonglong + 1;
-        // A new sample every sixth of a second, as on real hardware.
-        if now < since + 166_000 {
+        // The size of the ring, whatever is in it (issue 11 of go-nvml).
+        if samples.is_null() {
+            put!(count, ring::SIZE as c_uint);
+            return INSUFFICIENT_SIZE;
+        }
+        let told = ring::since(device, since);
+        if told.is_empty() {
             return NOT_FOUND;
         }
-        let busy: Vec<_> = device.processes.iter().filter(|process| process.share > 0).collect();
-        if samples.is_null() {
-            put!(count, busy.len() as c_uint);
-            return if busy.is_empty() { NOT_FOUND } else { INSUFFICIENT_SIZE };
-        }
-        for (index, process) in busy.iter().enumerate() {
+        // SAFETY: as the caller says.
+        let room = unsafe { *count } as usize;
+        for (index, (pid, share, at)) in told.iter().take(room).enumerate() {
             let sample = nvmlProcessUtilizationSample_t {
-                pid: process.pid().unwrap_or(0),
-                timeStamp: now,
-                smUtil: process.share,
+                pid: *pid,
+                timeStamp: *at,
+                smUtil: *share,
                 memUtil: 0,
                 encUtil: 0,
                 decUtil: 0,
             };
             put!(samples.add(index), sample);
         }
+        // Zeros after garbage, as issue 110 of nvtop shows them: the caller has zeroed its buffer.
+        put!(count, if device.garbage.is_empty() { told.len().min(room) as c_uint } else { room as c_uint });
         SUCCESS
     }
     fn nvmlGpmQueryDeviceSupport(device, support: *mut nvmlGpmSupport_t) {
@@ -308,8 +321,37 @@ pub unsafe extern "C" fn nvmlDeviceGetMigDeviceHandleByIndex(
 /// Bytes by which processes have grown.
 static GROWN: AtomicU64 = AtomicU64::new(0);
 
-fn list_processes(device: &Device, draw: bool, count: *mut c_uint, list: *mut nvmlProcessInfo_t) -> nvmlReturn_t {
-    let mut processes: Vec<_> = device.processes.iter().filter(|process| process.draws == draw).collect();
+/// Bytes of an entry of a list: `nvmlProcessInfo_v2_t`, and that with `usedGpuCcProtectedMemory` behind it.
+const SHORT: usize = 24;
+const LONG: usize = 32;
+
+/// The third version is that of the second, but in these drivers (`nvml.h` of nvidia-settings 535.43.02 to 535.86.05;
+/// pull request 79 of nvitop, issue 75 of go-nvml).
+fn newest() -> usize {
+    if ((535, 43)..=(535, 86)).contains(&script().version()) { LONG } else { SHORT }
+}
+
+fn computes(process: &Process) -> bool {
+    !process.draws && !process.mps
+}
+
+/// Whether the caller is told of a process: since 535.113 those of other pid namespaces are left out (`_gpuConvertPid`
+/// of the open kernel module, where `pid_vnr` finds none).
+fn is_told(pid: u32) -> bool {
+    let is_initial = std::fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == "pid:[4026531836]");
+    is_initial || script().version() < (535, 113) || std::path::Path::new(&format!("/proc/{pid}")).exists()
+}
+
+fn list_processes(
+    device: &Device,
+    is_listed: impl Fn(&Process) -> bool,
+    size: usize,
+    count: *mut c_uint,
+    list: *mut c_void,
+) -> nvmlReturn_t {
+    let processes = device.processes.iter().filter(|process| is_listed(process));
+    let mut processes: Vec<(u32, &Process)> =
+        processes.filter_map(|process| Some((process.pid().filter(|pid| is_told(*pid))?, process))).collect();
     if device.churn && !list.is_null() {
         // Ten more than were counted, every other time.
         static TURN: AtomicUsize = AtomicUsize::new(0);
@@ -327,16 +369,20 @@ fn list_processes(device: &Device, draw: bool, count: *mut c_uint, list: *mut nv
     if list.is_null() || room < processes.len() {
         return INSUFFICIENT_SIZE;
     }
-    for (index, process) in processes.iter().enumerate() {
-        // SAFETY: all zeros is a value of this struct of integers; there is room for it.
+    for (index, (pid, process)) in processes.iter().enumerate() {
+        let grown = GROWN.fetch_add(process.grows, Ordering::Relaxed);
+        // SAFETY: all zeros is a value of this struct of integers; there is room for it, as far as the caller knows the
+        // size of an entry.
         unsafe {
             let mut info: nvmlProcessInfo_t = std::mem::zeroed();
-            info.pid = process.pid().unwrap_or(0);
-            let grown = GROWN.fetch_add(process.grows, Ordering::Relaxed);
+            info.pid = *pid;
             info.usedGpuMemory = process.bytes + grown;
             info.gpuInstanceId = c_uint::MAX;
             info.computeInstanceId = c_uint::MAX;
-            list.add(index).write(info);
+            list.byte_add(index * size).cast::<nvmlProcessInfo_t>().write(info);
+            if size == LONG {
+                list.byte_add(index * size + SHORT).cast::<u64>().write(0);
+            }
         }
     }
     SUCCESS

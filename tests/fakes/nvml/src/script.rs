@@ -6,12 +6,14 @@ use std::time::{Instant, SystemTime};
 
 use serde::Deserialize;
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(default)]
 pub struct Script {
     pub devices: Vec<Device>,
     /// That many copies of the first device, each with a number of its own.
     pub copies: Option<usize>,
+    /// Version of the driver.
+    pub driver: String,
     /// What `nvmlInit_v2` returns.
     pub init: u32,
     /// Where to write how often the devices were read.
@@ -54,6 +56,8 @@ pub struct Device {
     pub processes: Vec<Process>,
     /// The list of processes has another length whenever it is asked for.
     pub churn: bool,
+    /// Samples of use that are none: process, share, timestamp.
+    pub garbage: Vec<(u32, u32, u64)>,
     pub parts: Vec<Device>,
     /// What these calls return instead.
     pub errors: BTreeMap<String, u32>,
@@ -69,7 +73,32 @@ pub struct Process {
     /// It holds so many bytes more whenever it is asked for.
     pub grows: u64,
     pub share: u32,
+    /// It uses its share only so many milliseconds of so many.
+    pub bursts: Option<[u64; 2]>,
     pub draws: bool,
+    /// It is a client of an MPS server.
+    pub mps: bool,
+}
+
+impl Default for Script {
+    fn default() -> Self {
+        Self {
+            devices: Vec::new(),
+            copies: None,
+            driver: "570.86.15".into(),
+            init: 0,
+            collections: None,
+            slow: BTreeMap::new(),
+        }
+    }
+}
+
+impl Script {
+    /// Branch and release of the driver.
+    pub fn version(&self) -> (u32, u32) {
+        let mut numbers = self.driver.split('.').map(|number| number.parse().expect("a number"));
+        (numbers.next().expect("a branch"), numbers.next().expect("a release"))
+    }
 }
 
 impl Default for Device {
@@ -99,6 +128,7 @@ impl Default for Device {
             gpm: None,
             processes: Vec::new(),
             churn: false,
+            garbage: Vec::new(),
             parts: Vec::new(),
             errors: BTreeMap::new(),
         }

@@ -1,0 +1,234 @@
+//! Whether what the tracker tells of an NVIDIA GPU is right: what a person would try who had one, with a verdict for each.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail, ensure};
+use nvml_wrapper::Nvml;
+use serde_json::Value as Json;
+
+use crate::launch::{part, tracker};
+use crate::table;
+
+use super::{CALLS, cuda, open, time};
+
+/// What was seen, and whether it is right.
+type Seen = (String, bool);
+
+type Check = fn(&Nvml) -> anyhow::Result<Seen>;
+
+const CHECKS: [(&str, Check); 9] = [
+    ("share of bursts of 150 ms in 1350", bursts),
+    ("time that the calls take", calls),
+    ("energy, by counter and by power", energy),
+    ("list of processes", |_| processes(&[], "steady")),
+    ("… in another pid namespace", |_| {
+        processes(&["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"], "steady")
+    }),
+    ("… of who is not root", |_| processes(&["setpriv", "--reuid=65534", "--clear-groups"], "steady")),
+    ("… of a client of MPS", mps),
+    ("… of two that share memory", |_| processes(&[], "share")),
+    ("PCIe rate of a copy of 10 GB", copy),
+];
+
+pub(crate) fn print() -> anyhow::Result<()> {
+    let nvml = match open() {
+        Ok(nvml) if nvml.device_count()? > 0 => nvml,
+        Ok(_) => {
+            println!("no GPU here: NVML knows none");
+            return Ok(());
+        }
+        Err(error) => {
+            println!("no GPU here: {error}");
+            return Ok(());
+        }
+    };
+    let name = nvml.device_by_index(0)?.name()?;
+    println!("{name}, driver {}.\n", nvml.sys_driver_version().unwrap_or_default());
+    table::head("Whether the figures of a GPU are right", ["check", "seen", "verdict"]);
+    for (name, check) in CHECKS {
+        let (seen, verdict) = match check(&nvml) {
+            Ok((seen, is_right)) => (seen, if is_right { "right" } else { "**wrong**" }),
+            Err(error) => (format!("{error:#}"), "not checked"),
+        };
+        table::row([name.into(), seen, verdict.into()]);
+    }
+    table::note("The first GPU, which nothing else should use meanwhile.");
+    Ok(())
+}
+
+/// The samples of a run of some work of ours, ten a second, by a tracker that is started in some way.
+fn record(way: &[&str], work: &str) -> anyhow::Result<Vec<Json>> {
+    cuda::check()?;
+    run(way, &[&["cuda"][..], &[work]].concat())
+}
+
+fn run(way: &[&str], arguments: &[&str]) -> anyhow::Result<Vec<Json>> {
+    let binary = tracker();
+    let mut command = match way {
+        [program, options @ ..] => {
+            let mut command = Command::new(program);
+            command.args(options).arg(&binary);
+            command
+        }
+        [] => Command::new(&binary),
+    };
+    // A part of this program is the job.
+    let job = part(arguments)?;
+    command.args(["-q", "-i", "0.1", "-o", "-", "--"]).arg(job.get_program()).args(job.get_args());
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {command:?}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}", said.lines().last().unwrap_or("it fails"));
+    let samples: Vec<Json> =
+        output.stdout.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    let samples: Vec<Json> = samples.into_iter().filter(|sample| sample["gpu"][0].is_object()).collect();
+    ensure!(!samples.is_empty(), "no sample has a GPU");
+    Ok(samples)
+}
+
+/// Seconds of a sample, and a figure of it.
+fn figures<'a>(samples: &'a [Json], pointer: &'a str) -> impl Iterator<Item = (f64, f64)> + 'a {
+    samples
+        .iter()
+        .filter_map(move |sample| Some((sample["elapsed_secs"].as_f64()?, sample.pointer(pointer)?.as_f64()?)))
+}
+
+/// The mean over the time of those samples that have it.
+fn mean(samples: &[Json], pointer: &str) -> Option<f64> {
+    let (secs, sum) = figures(samples, pointer)
+        .fold((0.0, 0.0), |(secs, sum), (elapsed, value)| (secs + elapsed, sum + value * elapsed));
+    (secs > 0.0).then(|| sum / secs)
+}
+
+/// The sum over the time.
+fn integral(samples: &[Json], pointer: &str) -> f64 {
+    figures(samples, pointer).map(|(elapsed, value)| value * elapsed).sum()
+}
+
+fn is_about(seen: f64, truth: f64, part: f64) -> bool {
+    (seen / truth - 1.0).abs() <= part
+}
+
+fn bursts(_: &Nvml) -> anyhow::Result<Seen> {
+    let share = mean(&record(&[], "bursts")?, "/cpu/process_gpu_usage").context("no share is told")?;
+    let truth = cuda::BURST.as_secs_f64() / cuda::CYCLE.as_secs_f64();
+    Ok((format!("{:.1} % of {:.1} %", share * 100.0, truth * 100.0), is_about(share, truth, 0.2)))
+}
+
+/// A tracker that asks ten times a second takes 2 % of a thread at most for each call; those that take longer it asks
+/// more rarely.
+fn calls(nvml: &Nvml) -> anyhow::Result<Seen> {
+    let gpu = nvml.device_by_index(0)?;
+    let times: Vec<(&str, f64)> = CALLS.map(|(name, call)| (name, time(call, &gpu).0)).to_vec();
+    let sum: f64 = times.iter().map(|(_, median)| median).sum();
+    let slow: Vec<String> = times
+        .iter()
+        .filter(|(_, median)| *median > 2000.0)
+        .map(|(name, median)| format!("{name} {:.0} ms", median / 1e3))
+        .collect();
+    // That one watches the link for 20 ms.
+    let is_right = slow.iter().all(|name| name.starts_with("PcieThroughput"));
+    Ok((
+        format!(
+            "{:.1} ms in all; over 2 ms: {}",
+            sum / 1e3,
+            if slow.is_empty() { "none".into() } else { slow.join(", ") }
+        ),
+        is_right,
+    ))
+}
+
+fn energy(nvml: &Nvml) -> anyhow::Result<Seen> {
+    let gpu = nvml.device_by_index(0)?;
+    let before = gpu.total_energy_consumption().context("no counter of energy")?;
+    let samples = record(&[], "steady")?;
+    let counted = (gpu.total_energy_consumption()? - before) as f64 / 1e3;
+    let told: f64 = figures(&samples, "/gpu/0/energy_joules").map(|(_, joules)| joules).sum();
+    let by_power = integral(&samples, "/gpu/0/power_watts");
+    // The counter was also read before the tracker started and after it ended.
+    let is_right = told <= counted * 1.01 && is_about(told, counted, 0.15) && is_about(told, by_power, 0.15);
+    Ok((format!("{told:.0} J told, {counted:.0} J counted, {by_power:.0} J by power"), is_right))
+}
+
+/// The job is listed with its memory, or it is not known who uses the GPU.
+fn processes(way: &[&str], work: &str) -> anyhow::Result<Seen> {
+    Ok(listed(&record(way, work)?, if work == "share" { cuda::SHARED as u64 } else { 0 }))
+}
+
+fn listed(samples: &[Json], shared: u64) -> Seen {
+    // The last samples of the work, when everything is there; the very last is after it.
+    let busy =
+        samples.iter().rev().find(|sample| sample["gpu"][0]["utilization_pct"].as_f64().is_some_and(|pct| pct > 0.0));
+    let Some(gpu) = busy.map(|sample| &sample["gpu"][0]) else { return ("the GPU was never busy".into(), false) };
+    let Some(list) = gpu["processes"].as_array() else { return ("not known".into(), true) };
+    let bytes: Vec<u64> = list.iter().map(|process| process["vram_bytes"].as_u64().unwrap_or(0)).collect();
+    let used = gpu["vram_used_bytes"].as_u64().unwrap_or(u64::MAX);
+    let sum: u64 = bytes.iter().sum();
+    let is_right = !list.is_empty() && bytes.iter().all(|bytes| *bytes > 0) && sum <= used && sum >= shared;
+    (format!("{} processes with {} MiB of {} MiB used", list.len(), sum >> 20, used >> 20), is_right)
+}
+
+/// With a server of its own, which is stopped again.
+fn mps(_: &Nvml) -> anyhow::Result<Seen> {
+    let folder = tempfile::tempdir()?;
+    let control = |arguments: &[&str]| {
+        let mut command = Command::new("nvidia-cuda-mps-control");
+        command
+            .args(arguments)
+            .envs(["CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"].map(|name| (name, folder.path())));
+        command
+    };
+    cuda::check()?;
+    if !control(&["-d"]).status().context("no nvidia-cuda-mps-control")?.success() {
+        bail!("nvidia-cuda-mps-control does not start");
+    }
+    let seen = client(folder.path());
+    let mut quit = control(&[]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+    std::io::Write::write_all(&mut quit.stdin.take().context("it has no input")?, b"quit\n")?;
+    quit.wait()?;
+    seen
+}
+
+fn client(pipes: &Path) -> anyhow::Result<Seen> {
+    let variable = format!("CUDA_MPS_PIPE_DIRECTORY={}", pipes.display());
+    processes(&["env", &variable], "steady")
+}
+
+fn copy(_: &Nvml) -> anyhow::Result<Seen> {
+    let received = integral(&record(&[], "copy")?, "/gpu/0/pcie_rx_bytes_per_sec");
+    let truth = cuda::COPIED as f64;
+    Ok((format!("{:.1} GB of {:.1} GB", received / 1e9, truth / 1e9), is_about(received, truth, 0.2)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn figures_are_weighted_by_the_time_of_their_samples() {
+        let sample = |secs: f64, usage: Json| json!({ "elapsed_secs": secs, "cpu": { "process_gpu_usage": usage } });
+        let samples = [sample(0.1, json!(1.0)), sample(0.3, json!(0.0)), sample(5.0, json!(null))];
+        assert_eq!(mean(&samples, "/cpu/process_gpu_usage"), Some(0.25));
+        assert_eq!(integral(&samples, "/cpu/process_gpu_usage"), 0.1);
+        assert_eq!(mean(&samples, "/cpu/other"), None);
+        assert!(is_about(0.12, 0.111, 0.2) && !is_about(0.16, 0.111, 0.2) && !is_about(f64::NAN, 1.0, 0.2));
+    }
+
+    #[test]
+    fn verdicts_on_lists() {
+        let sample = |processes: Json| {
+            vec![json!({ "gpu": [{ "utilization_pct": 99.0, "vram_used_bytes": 5u64 << 30, "processes": processes }] })]
+        };
+        let process = |bytes: Option<u64>| json!({ "pid": 7, "vram_bytes": bytes });
+        assert!(listed(&sample(json!([process(Some(1 << 30))])), 0).1);
+        assert!(listed(&sample(json!(null)), 0).1, "not known");
+        assert!(!listed(&sample(json!([])), 0).1, "it is the job that keeps it busy");
+        assert!(!listed(&sample(json!([process(None)])), 0).1);
+        assert!(!listed(&sample(json!([process(Some(6 << 30))])), 0).1, "more than is used");
+        let both = sample(json!([process(Some(3 << 29)), process(Some(1 << 28))]));
+        assert!(listed(&both, cuda::SHARED as u64).1 && !listed(&both, 3 << 30).1);
+        assert!(!listed(&[], 0).1);
+    }
+}
