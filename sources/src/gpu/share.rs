@@ -60,7 +60,8 @@ mod tests {
 
     #[test]
     fn shares_of_devices_add_up() {
-        let process = |vram, pct| GpuProcess { pid: 7, vram_bytes: Some(vram), utilization_pct: pct };
+        let process =
+            |vram, pct| GpuProcess { pid: 7, vram_bytes: Some(vram), utilization_pct: pct, cu_occupancy_pct: None };
         let gpu = |processes: Vec<GpuProcess>| GpuMetrics {
             processes: Some(processes),
             utilization_pct: Some(50.0),

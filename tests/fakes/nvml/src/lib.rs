@@ -6,12 +6,10 @@
 mod script;
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use nvml_wrapper_sys::bindings::field_id::{
-    NVML_FI_DEV_NVLINK_GET_SPEED, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
-};
+use nvml_wrapper_sys::bindings::field_id::*;
 use nvml_wrapper_sys::bindings::*;
 
 use script::{Device, Script, script, uptime};
@@ -20,6 +18,7 @@ const SUCCESS: nvmlReturn_t = nvmlReturn_enum_NVML_SUCCESS;
 const NOT_SUPPORTED: nvmlReturn_t = nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED;
 const NOT_FOUND: nvmlReturn_t = nvmlReturn_enum_NVML_ERROR_NOT_FOUND;
 const INSUFFICIENT_SIZE: nvmlReturn_t = nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE;
+const UNINITIALIZED: nvmlReturn_t = nvmlReturn_enum_NVML_ERROR_UNINITIALIZED;
 const INVALID: nvmlReturn_t = nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT;
 
 /// Writes through a pointer of the caller.
@@ -66,6 +65,9 @@ fn with_device(call: &str, handle: nvmlDevice_t, answer: impl FnOnce(&Device) ->
     if GONE.load(Ordering::Relaxed) {
         std::process::abort();
     }
+    if HELD.load(Ordering::Relaxed) < 1 {
+        return UNINITIALIZED;
+    }
     let script = script();
     wait(&script, call);
     let device = script.devices.get(whole);
@@ -89,16 +91,32 @@ macro_rules! device_calls {
     };
 }
 
+/// How often it was initialised: "a reference count of the number of initializations is maintained" (nvml.h).
+static HELD: AtomicI32 = AtomicI32::new(0);
+
+fn set_power(script: &Script, status: &str) {
+    if let Some(folder) = &script.power {
+        let _ = std::fs::write(folder.join("runtime_status"), status);
+    }
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlInit_v2() -> nvmlReturn_t {
     uptime();
     let script = script();
     wait(&script, "nvmlInit_v2");
+    if script.init == SUCCESS {
+        HELD.fetch_add(1, Ordering::Relaxed);
+        set_power(&script, "active\n");
+    }
     script.init
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlShutdown() -> nvmlReturn_t {
+    if HELD.fetch_sub(1, Ordering::Relaxed) == 1 {
+        set_power(&script(), "suspended\n");
+    }
     SUCCESS
 }
 
@@ -213,26 +231,18 @@ device_calls! {
         SUCCESS
     }
     fn nvmlDeviceGetNvLinkState(device, link: c_uint, active: *mut c_uint) {
-        put!(active, (link < device.links).into());
+        // `NVML_NVLINK_MAX_LINKS`
+        if link >= 36 {
+            return INVALID;
+        }
+        put!(active, device.has_link(link).into());
         if device.links > 0 { SUCCESS } else { NOT_SUPPORTED }
     }
     fn nvmlDeviceGetFieldValues(device, count: c_int, values: *mut nvmlFieldValue_t) {
         for index in 0..count as usize {
             // SAFETY: the caller has so many.
             let value = unsafe { &mut *values.add(index) };
-            let links = if value.scopeId == c_uint::MAX { u64::from(device.links) } else { 1 };
-            let kib = (uptime() * (device.link_kib_per_sec * links) as f64) as c_ulonglong;
-            value.nvmlReturn = SUCCESS;
-            value.valueType = nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG_LONG;
-            match value.fieldId {
-                NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX => value.value.ullVal = kib,
-                NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX => value.value.ullVal = kib / 2,
-                NVML_FI_DEV_NVLINK_GET_SPEED => {
-                    value.valueType = nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT;
-                    value.value.uiVal = device.link_megabytes_per_sec;
-                }
-                _ => value.nvmlReturn = NOT_SUPPORTED,
-            }
+            put_field(device, value);
         }
         SUCCESS
     }
@@ -281,13 +291,75 @@ device_calls! {
         SUCCESS
     }
     fn nvmlGpmQueryDeviceSupport(device, support: *mut nvmlGpmSupport_t) {
-        put!(support, nvmlGpmSupport_t { version: 1, isSupportedDevice: device.gpm.is_some().into() });
+        let counts = |device: &Device| device.gpm.is_some();
+        let isSupportedDevice = (counts(device) || device.parts.iter().any(counts)).into();
+        put!(support, nvmlGpmSupport_t { version: 1, isSupportedDevice });
         SUCCESS
     }
-    fn nvmlGpmSampleGet(device, sample: nvmlGpmSample_t) {
-        put!(sample.cast::<f64>(), device.gpm.unwrap_or_default());
-        SUCCESS
+    fn nvmlGpmSampleGet(device, sample: nvmlGpmSample_t) { put_sample(device, sample) }
+    fn nvmlGpmMigSampleGet(device, instance: c_uint, sample: nvmlGpmSample_t) {
+        let part = instance.checked_sub(FIRST_INSTANCE).and_then(|part| device.parts.get(part as usize));
+        part.map_or(INVALID, |part| put_sample(part, sample))
     }
+}
+
+/// The GPU instance of the first part: these numbers have nothing to do with the index of a part.
+const FIRST_INSTANCE: c_uint = 7;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetGpuInstanceId(handle: nvmlDevice_t, id: *mut c_uint) -> nvmlReturn_t {
+    with_device("nvmlDeviceGetGpuInstanceId", handle, |_| match handle as usize >> 16 {
+        0 => INVALID,
+        part => {
+            put!(id, FIRST_INSTANCE + part as c_uint - 1);
+            SUCCESS
+        }
+    })
+}
+
+/// What nvml.h says of each field: its unit, its type, and which hardware has it.
+fn put_field(device: &Device, value: &mut nvmlFieldValue_t) {
+    let number = |value: f64| Some((nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, value as c_ulonglong));
+    let small = |value: u32| Some((nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT, value.into()));
+    let before_5 = |kib: f64| (!device.is_nvlink_5).then(|| number(kib)).flatten();
+    let since_5 = |kib: f64| device.is_nvlink_5.then(|| number(kib * 1024.0)).flatten();
+    // The driver's counters have 32 bits; these begin a little before they go round.
+    let counted = |direction: usize| {
+        let bytes = device.pcie_counted?[direction] as f64 * uptime();
+        small((bytes as u64).wrapping_sub(100_000_000) as u32)
+    };
+    let kib = device.link_kib(value.scopeId);
+    let answer = match value.fieldId {
+        NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX => before_5(kib),
+        NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX => before_5(kib / 2.0),
+        NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES => since_5(kib),
+        NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES => since_5(kib / 2.0),
+        NVML_FI_DEV_NVLINK_GET_SPEED => small(device.link_megabytes_per_sec),
+        NVML_FI_DEV_PCIE_COUNT_TX_BYTES => counted(0),
+        NVML_FI_DEV_PCIE_COUNT_RX_BYTES => counted(1),
+        NVML_FI_DEV_POWER_INSTANT if value.scopeId == 0 => small(device.milliwatts),
+        NVML_FI_DEV_POWER_AVERAGE if value.scopeId == 0 => device.average_milliwatts.and_then(small),
+        _ => None,
+    };
+    value.nvmlReturn = if answer.is_some() { SUCCESS } else { NOT_SUPPORTED };
+    if let Some((kind, number)) = answer {
+        value.valueType = kind;
+        value.value.ullVal = number;
+    }
+}
+
+/// What GPUs since Hopper count.
+struct Sample {
+    multiprocessors: f64,
+    pcie: [f64; 2],
+    at: Instant,
+}
+
+fn put_sample(device: &Device, sample: nvmlGpmSample_t) -> nvmlReturn_t {
+    let Some(multiprocessors) = device.gpm else { return NOT_SUPPORTED };
+    // SAFETY: it is one of `nvmlGpmSampleAlloc`, which nobody else uses now.
+    unsafe { *sample.cast::<Sample>() = Sample { multiprocessors, pcie: device.gpm_pcie, at: Instant::now() } };
+    SUCCESS
 }
 
 #[unsafe(no_mangle)]
@@ -344,14 +416,15 @@ fn list_processes(device: &Device, draw: bool, count: *mut c_uint, list: *mut nv
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlGpmSampleAlloc(sample: *mut nvmlGpmSample_t) -> nvmlReturn_t {
-    put!(sample, Box::into_raw(Box::new(0f64)).cast());
+    let empty = Sample { multiprocessors: 0.0, pcie: [0.0; 2], at: Instant::now() };
+    put!(sample, Box::into_raw(Box::new(empty)).cast());
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlGpmSampleFree(sample: nvmlGpmSample_t) -> nvmlReturn_t {
     // SAFETY: it is from the function above, and is not used any more.
-    drop(unsafe { Box::from_raw(sample.cast::<f64>()) });
+    drop(unsafe { Box::from_raw(sample.cast::<Sample>()) });
     SUCCESS
 }
 
@@ -359,10 +432,18 @@ pub unsafe extern "C" fn nvmlGpmSampleFree(sample: nvmlGpmSample_t) -> nvmlRetur
 pub unsafe extern "C" fn nvmlGpmMetricsGet(request: *mut nvmlGpmMetricsGet_t) -> nvmlReturn_t {
     // SAFETY: the caller hands over a request with two samples of ours.
     unsafe {
-        let value = *(*request).sample2.cast::<f64>();
+        let (before, now) = (&*(*request).sample1.cast::<Sample>(), &*(*request).sample2.cast::<Sample>());
+        // "should be greater than 100ms due to the internal sample refresh rate"
+        let is_apart = now.at - before.at > Duration::from_millis(100);
         for metric in (*request).metrics.iter_mut().take((*request).numMetrics as usize) {
             metric.nvmlReturn = SUCCESS;
-            metric.value = value;
+            metric.value = match metric.metricId {
+                _ if !is_apart => 0.0,
+                nvmlGpmMetricId_t_NVML_GPM_METRIC_SM_UTIL => now.multiprocessors,
+                nvmlGpmMetricId_t_NVML_GPM_METRIC_PCIE_TX_PER_SEC => now.pcie[0],
+                nvmlGpmMetricId_t_NVML_GPM_METRIC_PCIE_RX_PER_SEC => now.pcie[1],
+                _ => f64::NAN,
+            };
             let text = c"".as_ptr().cast_mut();
             metric.metricInfo.shortName = text;
             metric.metricInfo.longName = text;
