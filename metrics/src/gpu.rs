@@ -185,7 +185,7 @@ pub struct GpuProcess {
     /// Its process id.
     #[schemars(transform = Info)]
     pub pid: i32,
-    /// Memory of the device that it holds. NVML `DeviceGetComputeRunningProcesses` and
+    /// Memory of the device that it holds; what processes share may be in each of them. NVML `DeviceGetComputeRunningProcesses` and
     /// `DeviceGetGraphicsRunningProcesses`; AMD `/proc/PID/fdinfo`, `/sys/class/kfd/kfd/proc`
     #[schemars(transform = Gauge("bytes"))]
     pub vram_bytes: Option<u64>,
