@@ -28,16 +28,16 @@ impl Power {
     }
 
     pub(super) fn is_asleep(&self) -> bool {
-        self.says("runtime_status", "suspended") || self.says("runtime_status", "suspending")
+        self.says("runtime_status", &["suspended", "suspending"])
     }
 
     /// Whether the kernel may let it sleep.
     pub(super) fn is_managed(&self) -> bool {
-        self.says("control", "auto")
+        self.says("control", &["auto"])
     }
 
-    fn says(&self, name: &str, value: &str) -> bool {
-        attribute(&self.folder.join(name)).is_some_and(|text| text == value)
+    fn says(&self, name: &str, words: &[&str]) -> bool {
+        attribute(&self.folder.join(name)).is_some_and(|text| words.contains(&text.as_str()))
     }
 }
 

@@ -34,11 +34,16 @@ const COUNTERS: [Counters; 2] = [([DATA_TX, DATA_RX], 1024), ([SENT_BYTES, RECEI
 /// Bytes sent and received, by link and of `ALL`.
 type Readings = Vec<(u32, [Option<u64>; 2])>;
 
+/// The links that are active, with what each can carry, and what counts them.
+#[derive(Clone)]
+struct Active {
+    links: Vec<(u32, Option<u64>)>,
+    counters: Option<Counters>,
+}
+
 #[derive(Default)]
 pub(super) struct Links {
-    /// The links that are active, and what each can carry.
-    active: Paced<Vec<(u32, Option<u64>)>>,
-    counters: Option<Counters>,
+    active: Paced<Active>,
     /// With the time of the reading, which rates are over.
     readings: Paced<(Instant, Readings)>,
     rates: BTreeMap<u32, [Rate; 2]>,
@@ -46,24 +51,11 @@ pub(super) struct Links {
 
 impl Links {
     pub(super) fn fill(&mut self, metrics: &mut GpuMetrics, library: &Library, handle: &Handle<'_>, count: usize) {
-        let active = self.active.get(count, || active(library, handle)).unwrap_or_default();
-        let Some((first, _)) = active.first() else { return };
-        let read = |(fields, unit): Counters, scopes: &[u32]| {
-            let asked: Vec<(u32, u32)> = scopes.iter().flat_map(|scope| fields.map(|field| (field, *scope))).collect();
-            let values = library.extra.fields(handle, &asked);
-            let bytes = |value: Option<u64>| value.and_then(|value| value.checked_mul(unit));
-            let pairs = scopes.iter().zip(values.chunks_exact(2));
-            pairs.map(|(scope, pair)| (*scope, [bytes(pair[0]), bytes(pair[1])])).collect::<Readings>()
-        };
-        let Self { counters, readings, rates, .. } = self;
-        if counters.is_none() {
-            let tells =
-                |counters: &Counters| read(*counters, &[*first]).iter().any(|(_, [tx, rx])| tx.or(*rx).is_some());
-            *counters = COUNTERS.into_iter().find(tells);
-        }
+        let Some(Active { links, counters }) = self.active.get(count, || active(library, handle)) else { return };
+        let Self { readings, rates, .. } = self;
         let readings = counters.and_then(|counters| {
-            let scopes: Vec<u32> = std::iter::once(ALL).chain(active.iter().map(|(link, _)| *link)).collect();
-            readings.get(count, || Some((Instant::now(), read(counters, &scopes))))
+            let scopes: Vec<u32> = std::iter::once(ALL).chain(links.iter().map(|(link, _)| *link)).collect();
+            readings.get(count, || Some((Instant::now(), read(library, handle, counters, &scopes))))
         });
         let told: BTreeMap<u32, [Option<f64>; 2]> = readings.map_or_else(BTreeMap::new, |(at, readings)| {
             rates.retain(|link, _| readings.iter().any(|(known, _)| known == link));
@@ -75,22 +67,37 @@ impl Links {
         });
         let of = |link: &u32| told.get(link).copied().unwrap_or_default();
         let speed = |megabytes: &Option<u64>| megabytes.map(|megabytes| megabytes as f64 * MEGA);
-        let sum = |direction: usize| active.iter().map(|(link, _)| of(link)[direction]).sum::<Option<f64>>();
+        let sum = |direction: usize| links.iter().map(|(link, _)| of(link)[direction]).sum::<Option<f64>>();
         metrics.nvlink_tx_bytes_per_sec = of(&ALL)[0].or_else(|| sum(0));
         metrics.nvlink_rx_bytes_per_sec = of(&ALL)[1].or_else(|| sum(1));
-        metrics.nvlink_max_bytes_per_sec = active.iter().map(|(_, max)| speed(max)).sum();
+        metrics.nvlink_max_bytes_per_sec = links.iter().map(|(_, max)| speed(max)).sum();
         let link = |(link, max): &(u32, Option<u64>)| NvLinkMetrics {
             link: *link,
             tx_bytes_per_sec: of(link)[0],
             rx_bytes_per_sec: of(link)[1],
             max_bytes_per_sec: speed(max),
         };
-        metrics.nvlinks = Some(active.iter().map(link).collect());
+        metrics.nvlinks = Some(links.iter().map(link).collect());
     }
 }
 
-fn active(library: &Library, handle: &Handle<'_>) -> Option<Vec<(u32, Option<u64>)>> {
+/// `None`: there are none.
+fn active(library: &Library, handle: &Handle<'_>) -> Option<Active> {
     let is_active = |link: &u32| handle.link_wrapper_for(*link).is_active().unwrap_or(false);
     let speed = |link: u32| library.extra.fields(handle, &[(SPEED, link)]).into_iter().next().flatten();
-    Some((0..MAX_LINKS).filter(is_active).map(|link| (link, speed(link))).collect())
+    let links: Vec<(u32, Option<u64>)> = (0..MAX_LINKS).filter(is_active).map(|link| (link, speed(link))).collect();
+    let (first, _) = *links.first()?;
+    let tells = |counters: &Counters| {
+        let readings = read(library, handle, *counters, &[first]);
+        readings.iter().any(|(_, [tx, rx])| tx.or(*rx).is_some())
+    };
+    Some(Active { counters: COUNTERS.into_iter().find(tells), links })
+}
+
+fn read(library: &Library, handle: &Handle<'_>, (fields, unit): Counters, scopes: &[u32]) -> Readings {
+    let asked: Vec<(u32, u32)> = scopes.iter().flat_map(|scope| fields.map(|field| (field, *scope))).collect();
+    let values = library.extra.fields(handle, &asked);
+    let bytes = |value: Option<u64>| value.and_then(|value| value.checked_mul(unit));
+    let pairs = scopes.iter().zip(values.chunks_exact(2));
+    pairs.map(|(scope, pair)| (*scope, [bytes(pair[0]), bytes(pair[1])])).collect()
 }

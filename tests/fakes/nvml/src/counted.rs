@@ -5,6 +5,10 @@ use std::time::{Duration, Instant};
 
 use nvml_wrapper_sys::bindings::field_id::*;
 use nvml_wrapper_sys::bindings::*;
+use nvml_wrapper_sys::bindings::{
+    nvmlGpmMetricId_t_NVML_GPM_METRIC_PCIE_RX_PER_SEC as PCIE_RX,
+    nvmlGpmMetricId_t_NVML_GPM_METRIC_PCIE_TX_PER_SEC as PCIE_TX, nvmlGpmMetricId_t_NVML_GPM_METRIC_SM_UTIL as SM_UTIL,
+};
 
 use crate::script::{Device, uptime};
 use crate::{NOT_SUPPORTED, SUCCESS};
@@ -80,9 +84,9 @@ pub unsafe extern "C" fn nvmlGpmMetricsGet(request: *mut nvmlGpmMetricsGet_t) ->
             metric.nvmlReturn = SUCCESS;
             metric.value = match metric.metricId {
                 _ if !is_apart => 0.0,
-                nvmlGpmMetricId_t_NVML_GPM_METRIC_SM_UTIL => now.multiprocessors,
-                nvmlGpmMetricId_t_NVML_GPM_METRIC_PCIE_TX_PER_SEC => now.pcie[0],
-                nvmlGpmMetricId_t_NVML_GPM_METRIC_PCIE_RX_PER_SEC => now.pcie[1],
+                SM_UTIL => now.multiprocessors,
+                PCIE_TX => now.pcie[0],
+                PCIE_RX => now.pcie[1],
                 _ => f64::NAN,
             };
             let text = c"".as_ptr().cast_mut();
