@@ -60,19 +60,30 @@ pub struct GpuMetrics {
     /// Temperature of the die. NVML `DeviceGetTemperature`; AMD hwmon `temp1_input`, else `gpu_metrics`
     #[schemars(transform = Gauge("celsius"))]
     pub temperature_celsius: Option<u32>,
-    /// Power draw. NVML `DeviceGetPowerUsage`; AMD hwmon `power1_average` or `power1_input`, else `gpu_metrics`
+    /// Power draw, over which time depends on the device. NVML `DeviceGetPowerUsage`: averaged over a second from Ampere on
+    /// (but for GA100), of the moment before; AMD hwmon `power1_average` or `power1_input`, else `gpu_metrics`
     #[schemars(transform = Gauge("watts"))]
     pub power_watts: Option<f64>,
+    /// Power draw at the moment. NVML field `POWER_INSTANT`; AMD hwmon `power1_input`
+    #[schemars(transform = Gauge("watts"))]
+    pub power_instant_watts: Option<f64>,
+    /// Power draw, averaged: over a second by NVML field `POWER_AVERAGE`; by AMD's firmware, hwmon `power1_average`
+    #[schemars(transform = Gauge("watts"))]
+    pub power_average_watts: Option<f64>,
     /// Clock of the cores. NVML `DeviceGetClockInfo`; AMD hwmon `freq1_input`, else `pp_dpm_sclk`
     #[schemars(transform = Gauge("MHz"))]
     pub frequency_mhz: Option<u32>,
     /// Compute cores. NVML `DeviceGetNumGpuCores`; AMD 64 for each active compute unit, libdrm
     #[schemars(transform = Gauge("cores"))]
     pub core_count: Option<u32>,
-    /// Share of time in which a multiprocessor had work, as the mean over all of them. NVML `GpmMetricsGet` (since
-    /// Hopper), else the sum over all processes of `DeviceGetProcessUtilization`
+    /// Share of time in which a multiprocessor had work, as the mean over all of them, over more than 100 ms; of a part (MIG),
+    /// over its GPU instance. NVML `GpmMetricsGet`, since Hopper
     #[schemars(transform = Gauge("percent"))]
     pub sm_utilization_pct: Option<f64>,
+    /// Share of time in which some multiprocessor had work, by process, as the sum over all processes. Not
+    /// `sm_utilization_pct`: one busy multiprocessor of many makes this 100. NVML `DeviceGetProcessUtilization`
+    #[schemars(transform = Gauge("percent"))]
+    pub process_sm_utilization_pct: Option<f64>,
     /// Share of time in which the device's memory was read or written. NVML `DeviceGetUtilizationRates`; AMD
     /// `mem_busy_percent`
     #[schemars(transform = Gauge("percent"))]
@@ -89,23 +100,27 @@ pub struct GpuMetrics {
     /// Power draw that the device keeps below. NVML `DeviceGetEnforcedPowerLimit`; AMD hwmon `power1_cap`
     #[schemars(transform = Gauge("watts"))]
     pub power_limit_watts: Option<f64>,
-    /// Energy used. NVML `DeviceGetTotalEnergyConsumption`; AMD hwmon `energy1_input`
+    /// Energy used since it was last read, which is not at every sample where the call is slow; always at the last one. NVML
+    /// `DeviceGetTotalEnergyConsumption`; AMD `gpu_metrics`, `energy_accumulator` (from table 1.4 on, and MI200)
     #[schemars(transform = Delta("joules"))]
     pub energy_joules: Option<f64>,
     /// Speed of the fastest fan, as a share of its maximum. NVML `DeviceGetFanSpeed_v2`; AMD hwmon `fan1_input`
     #[schemars(transform = Gauge("percent"))]
     pub fan_speed_pct: Option<f64>,
     /// Why the clocks are lower than they could be; empty when nothing holds them back. NVML
-    /// `DeviceGetCurrentClocksThrottleReasons`; AMD `gpu_metrics`, `throttle_status`
+    /// `DeviceGetCurrentClocksThrottleReasons`; AMD `gpu_metrics`, `indep_throttle_status`, from table 1.6 on the limits whose
+    /// `residency_acc` has grown
     #[schemars(transform = Info)]
     pub throttle_reasons: Option<Vec<String>>,
     /// Performance state. NVML `DeviceGetPerformanceState`, `P0` the fastest; AMD `power_dpm_force_performance_level`
     #[schemars(transform = Info)]
     pub performance_state: Option<String>,
-    /// Bytes that the device sent over PCIe. NVML `DeviceGetPcieThroughput`; AMD `pcie_bw`
+    /// Bytes that the device sent over PCIe. NVML field `PCIE_COUNT_TX_BYTES` where that cannot have gone round since, else
+    /// `GpmMetricsGet` (since Hopper), else `DeviceGetPcieThroughput`, which sees 20 ms now and then; AMD `pcie_bw`, an upper
+    /// bound, as if each packet were full
     #[schemars(transform = Gauge("bytes/second"))]
     pub pcie_tx_bytes_per_sec: Option<f64>,
-    /// Bytes that the device received over PCIe. NVML `DeviceGetPcieThroughput`; AMD `pcie_bw`
+    /// Bytes that the device received over PCIe. NVML field `PCIE_COUNT_RX_BYTES`, and as `pcie_tx_bytes_per_sec`
     #[schemars(transform = Gauge("bytes/second"))]
     pub pcie_rx_bytes_per_sec: Option<f64>,
     /// PCIe generation that the link has now. NVML `DeviceGetCurrPcieLinkGeneration`; AMD `current_link_speed`
@@ -120,10 +135,12 @@ pub struct GpuMetrics {
     /// PCIe lanes that there are. NVML `DeviceGetMaxPcieLinkWidth`; AMD `max_link_width`
     #[schemars(transform = Gauge("lanes"))]
     pub pcie_link_width_max: Option<u32>,
-    /// Payload that the device sent over all its NVLinks. NVML `DeviceGetFieldValues`, `NVLINK_THROUGHPUT_DATA_TX`
+    /// What the device sent over all its NVLinks. NVML field `NVLINK_THROUGHPUT_DATA_TX`, which is payload, or from NVLink 5
+    /// on `NVLINK_COUNT_XMIT_BYTES`
     #[schemars(transform = Gauge("bytes/second"))]
     pub nvlink_tx_bytes_per_sec: Option<f64>,
-    /// Payload that the device received over all its NVLinks. NVML `DeviceGetFieldValues`, `NVLINK_THROUGHPUT_DATA_RX`
+    /// What the device received over all its NVLinks. NVML field `NVLINK_THROUGHPUT_DATA_RX`, which is payload, or from NVLink 5
+    /// on `NVLINK_COUNT_RCV_BYTES`
     #[schemars(transform = Gauge("bytes/second"))]
     pub nvlink_rx_bytes_per_sec: Option<f64>,
     /// What all active NVLinks can carry in one direction.
@@ -152,10 +169,10 @@ pub struct NvLinkMetrics {
     /// Number of the link.
     #[schemars(transform = Info)]
     pub link: u32,
-    /// Payload sent. NVML `DeviceGetFieldValues`, `NVLINK_THROUGHPUT_DATA_TX`
+    /// What it carried away. NVML field `NVLINK_THROUGHPUT_DATA_TX`, or from NVLink 5 on `NVLINK_COUNT_XMIT_BYTES`
     #[schemars(transform = Gauge("bytes/second"))]
     pub tx_bytes_per_sec: Option<f64>,
-    /// Payload received. NVML `DeviceGetFieldValues`, `NVLINK_THROUGHPUT_DATA_RX`
+    /// What it brought. NVML field `NVLINK_THROUGHPUT_DATA_RX`, or from NVLink 5 on `NVLINK_COUNT_RCV_BYTES`
     #[schemars(transform = Gauge("bytes/second"))]
     pub rx_bytes_per_sec: Option<f64>,
     /// What the link can carry in one direction. NVML `DeviceGetFieldValues`, `NVLINK_GET_SPEED`
@@ -169,12 +186,17 @@ pub struct GpuProcess {
     /// Its process id.
     #[schemars(transform = Info)]
     pub pid: i32,
-    /// Memory of the device that it holds. NVML `DeviceGetComputeRunningProcesses`, `DeviceGetGraphicsRunningProcesses` and
-    /// `DeviceGetMPSComputeRunningProcesses`; AMD `/proc/PID/fdinfo`, `/sys/class/kfd/kfd/proc`
+    /// Memory of the device that it holds; what processes share may be in each of them. NVML `DeviceGetComputeRunningProcesses`,
+    /// `DeviceGetGraphicsRunningProcesses` and `DeviceGetMPSComputeRunningProcesses`; AMD `/proc/PID/fdinfo`,
+    /// `/sys/class/kfd/kfd/proc`
     #[schemars(transform = Gauge("bytes"))]
     pub vram_bytes: Option<u64>,
     /// Share of the device's time that it used; null where the driver does not tell it. NVML `DeviceGetProcessUtilization`;
-    /// AMD `/proc/PID/fdinfo`
+    /// AMD `/proc/PID/fdinfo`, null for one that computes (ROCm, HIP), whose time nobody counts
     #[schemars(transform = Gauge("percent"))]
     pub utilization_pct: Option<f64>,
+    /// Compute units that its waves in flight would fill, as a share of all: of the moment, and no share of the time. AMD
+    /// `/sys/class/kfd/kfd/proc`, `cu_occupancy`
+    #[schemars(transform = Gauge("percent"))]
+    pub cu_occupancy_pct: Option<f64>,
 }

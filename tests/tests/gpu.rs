@@ -103,7 +103,7 @@ fn every_field_of_a_device() {
         "memory": [85899345920u64, 42949672960u64], "temperature": 61, "milliwatts": 655500, "limit_milliwatts": 700000,
         "megahertz": [1755, 2619], "encoder": 5, "decoder": 7, "fans": [30, 45], "throttle": 0x24, "state": 2,
         "pcie": [1500, 2500], "pcie_link": [4, 5, 8, 16], "links": 18, "link_kib_per_sec": 1048576, "ecc": [12, 1],
-        "gpm": 83.5, "processes": [{ "pid": 1, "bytes": 5 }],
+        "gpm": 83.5, "gpm_pcie": [1.5, 2.5], "average_milliwatts": 640_250, "processes": [{ "pid": 1, "bytes": 5, "share": 7 }],
     });
     let nvml = Nvml::new(json!({ "devices": [device] }));
     in_time(|| every_field(&nvml));
@@ -125,10 +125,11 @@ fn every_field(nvml: &Nvml) -> bool {
         "uuid": "GPU-1234", "name": "NVIDIA H100 80GB HBM3", "device_type": "GPU", "host_id": "nvidia3",
         "parent_uuid": null, "utilization_pct": 97.0, "vram_total_bytes": 85899345920u64,
         "vram_used_bytes": 42949672960u64, "vram_used_pct": 50.0, "temperature_celsius": 61, "power_watts": 655.5,
+        "power_instant_watts": 655.5, "power_average_watts": 640.25, "process_sm_utilization_pct": 7.0,
         "frequency_mhz": 1755, "core_count": 16896, "sm_utilization_pct": 83.5, "memory_utilization_pct": 41.0,
         "encoder_utilization_pct": 5.0, "decoder_utilization_pct": 7.0, "memory_frequency_mhz": 2619,
         "power_limit_watts": 700.0, "fan_speed_pct": 45.0, "throttle_reasons": ["sw_power_cap", "sw_thermal_slowdown"],
-        "performance_state": "P2", "pcie_tx_bytes_per_sec": 1.5e6, "pcie_rx_bytes_per_sec": 2.5e6,
+        "performance_state": "P2", "pcie_tx_bytes_per_sec": 1572864.0, "pcie_rx_bytes_per_sec": 2621440.0,
         "pcie_link_generation": 4, "pcie_link_generation_max": 5, "pcie_link_width": 8, "pcie_link_width_max": 16,
         "nvlink_max_bytes_per_sec": 18.0 * 26_562e6, "ecc_corrected_errors": 12, "ecc_uncorrected_errors": 1,
         "process_count": 1, "processes": [],

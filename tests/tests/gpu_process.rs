@@ -20,10 +20,12 @@ fn what_the_job_has_of_two_gpus() {
     let held = |sample: &&Json| sample["cpu"]["process_gpu_usage"] == json!(0.6);
     let sample = all.iter().filter(held).nth(1).unwrap();
     let pid = sample["gpu"][0]["processes"][0]["pid"].as_u64().unwrap();
-    let expected = json!([{ "pid": pid, "vram_bytes": 3u64 << 30, "utilization_pct": 60.0 }]);
+    let expected = json!([{ "pid": pid, "vram_bytes": 3u64 << 30, "utilization_pct": 60.0, "cu_occupancy_pct": null }]);
     assert_eq!((&sample["gpu"][0]["processes"], &sample["gpu"][0]["process_count"]), (&expected, &json!(2)));
-    assert_eq!(sample["gpu"][0]["sm_utilization_pct"], json!(69.0));
-    let expected = json!([{ "pid": pid, "vram_bytes": 1u64 << 29, "utilization_pct": 0.0 }]);
+    // Of no device without counters: the sum of what its processes used is something else.
+    let use_of_all = (&sample["gpu"][0]["sm_utilization_pct"], &sample["gpu"][0]["process_sm_utilization_pct"]);
+    assert_eq!(use_of_all, (&json!(null), &json!(69.0)));
+    let expected = json!([{ "pid": pid, "vram_bytes": 1u64 << 29, "utilization_pct": 0.0, "cu_occupancy_pct": null }]);
     assert_eq!((&sample["gpu"][1]["processes"], &sample["gpu"][1]["process_count"]), (&expected, &json!(0)));
     assert_eq!(number(sample, "/cpu/process_gpu_usage"), 0.6);
     assert_eq!(number(sample, "/cpu/process_gpu_vram_mib"), 3584.0);

@@ -71,6 +71,7 @@ pub(super) fn processes<'a>(usage: impl Iterator<Item = &'a super::fdinfo::Usage
         pid: usage.pid,
         vram_bytes: usage.vram_bytes,
         utilization_pct: usage.utilization_pct,
+        cu_occupancy_pct: None,
     };
     usage.map(process).collect()
 }

@@ -8,6 +8,7 @@ mod names;
 mod namespace;
 mod nvidia;
 mod pace;
+mod rest;
 mod share;
 mod visible;
 mod vram;

@@ -49,7 +49,7 @@ impl Namespace {
         }
         let in_tree = |(pid, vram_bytes): (u32, Option<u64>)| {
             let own = i32::try_from(pid).ok().filter(|pid| tree.contains(pid))?;
-            Some(GpuProcess { pid: own, vram_bytes, utilization_pct: share(pid) })
+            Some(GpuProcess { pid: own, vram_bytes, utilization_pct: share(pid), cu_occupancy_pct: None })
         };
         Some(listed.into_iter().filter_map(in_tree).collect())
     }
@@ -89,8 +89,9 @@ mod tests {
     fn only_those_of_the_tree() {
         let listed = Some(vec![(5, Some(100)), (6, None), (u32::MAX, Some(1))]);
         let found = namespace(true).those_in(Some(&[6, 5, 9]), listed.clone(), None, |pid| Some(f64::from(pid)));
-        let expected = [(5, Some(100), Some(5.0)), (6, None, Some(6.0))]
-            .map(|(pid, vram_bytes, utilization_pct)| GpuProcess { pid, vram_bytes, utilization_pct });
+        let expected = [(5, Some(100), Some(5.0)), (6, None, Some(6.0))].map(|(pid, vram_bytes, utilization_pct)| {
+            GpuProcess { pid, vram_bytes, utilization_pct, cu_occupancy_pct: None }
+        });
         assert_eq!(found.as_deref(), Some(&expected[..]));
         assert_eq!(namespace(true).those_in(None, listed, None, |_| None), None);
         assert_eq!(namespace(true).those_in(Some(&[1]), None, None, |_| None), None);

@@ -24,12 +24,23 @@ impl<T> Default for Paced<T> {
 impl<T: Clone> Paced<T> {
     /// What the call answers, or what it answered when it was last made.
     pub(crate) fn get(&mut self, devices: usize, call: impl FnOnce() -> Option<T>) -> Option<T> {
+        self.made(devices, false, call);
+        self.last.clone()
+    }
+
+    /// What the call answers, if it is made: when it is due, or at once where it `must`. What is counted is told once.
+    pub(crate) fn fresh(&mut self, devices: usize, must: bool, call: impl FnOnce() -> Option<T>) -> Option<T> {
+        self.made(devices, must, call).then(|| self.last.clone()).flatten()
+    }
+
+    fn made(&mut self, devices: usize, must: bool, call: impl FnOnce() -> Option<T>) -> bool {
         let start = Instant::now();
-        if self.due.is_none_or(|due| start >= due) {
+        let is_due = must || self.due.is_none_or(|due| start >= due);
+        if is_due {
             self.last = call();
             self.due = Some(start + pause(start.elapsed(), devices));
         }
-        self.last.clone()
+        is_due
     }
 }
 
@@ -52,6 +63,8 @@ mod tests {
             })
         };
         assert_eq!((ask(), ask(), ask()), (Some(1), Some(1), Some(1)));
+        assert_eq!(call.fresh(1, false, || Some(9)), None, "it is not due");
+        assert_eq!((call.fresh(1, true, || Some(9)), call.get(1, || None)), (Some(9), Some(9)));
         assert_eq!(pause(Duration::from_millis(10), 16), Duration::from_secs(8));
         assert_eq!(pause(Duration::from_secs(30), 1), LONGEST);
     }

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     fn process(vram: Option<u64>, pct: Option<f64>) -> GpuProcess {
-        GpuProcess { pid: 7, vram_bytes: vram, utilization_pct: pct }
+        GpuProcess { pid: 7, vram_bytes: vram, utilization_pct: pct, ..GpuProcess::default() }
     }
 
     fn gpu(processes: Option<Vec<GpuProcess>>) -> GpuMetrics {

@@ -1,16 +1,15 @@
 //! One card: what the amdgpu driver says of it in sysfs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use libamdgpu_top::{AMDGPU, PCI::LINK};
-use resource_tracker_core::Host;
+use resource_tracker_core::{Host, Tick};
 use resource_tracker_metrics::GpuMetrics;
 
-use crate::gpu::counter::gained;
 use crate::gpu::drm::driver;
 use crate::gpu::pace::Paced;
+use crate::gpu::rest::{Power, Rest};
 use crate::gpu::vram::set_vram;
 use crate::procfile::attribute;
 
@@ -25,6 +24,9 @@ const UNKNOWN: &str = "AMD Radeon Graphics";
 /// The unit of many sensors.
 const MICRO: f64 = 1e6;
 
+/// `gfx_target_version` of MI200, gfx90a: its energy has "15.259uJ resolution" (`smu13_driver_if_aldebaran.h`).
+const MI200: u64 = 90010;
+
 /// Lanes of a compute unit, which AMD calls stream processors.
 const LANES: u32 = 64;
 
@@ -32,14 +34,23 @@ pub(super) struct Card {
     /// `/sys/class/drm/cardN/device`.
     pub(super) path: PathBuf,
     pub(super) kfd: Option<kfd::Node>,
+    power: Power,
+    rest: Rest,
+    /// Its device file, which libdrm asks.
+    render: Option<PathBuf>,
     hwmon: Option<PathBuf>,
+    /// What never changes: the names at first, and the rest when it is first read.
     facts: GpuMetrics,
-    libdrm: Option<LibDrm>,
+    asked: Option<Asked>,
     attributes: HashMap<&'static str, Paced<String>>,
-    metrics: Metrics,
     memory: Paced<(u64, u64)>,
-    energy: Option<u64>,
     pcie: Option<Pcie>,
+}
+
+/// What cannot be had without waking it.
+struct Asked {
+    libdrm: Option<LibDrm>,
+    metrics: Metrics,
 }
 
 /// The cards that the driver has, in the order of their numbers.
@@ -51,70 +62,101 @@ pub(super) fn all(host: &Host, devices: &Path, kfd: &Kfd) -> Vec<Card> {
     numbers.sort_unstable();
     numbers
         .into_iter()
-        .filter_map(|number| Card::open(host, &root.join(format!("card{number}/device")), number, devices, kfd))
+        .filter_map(|number| Card::find(host, &root.join(format!("card{number}/device")), number, devices, kfd))
         .collect()
 }
 
 impl Card {
-    fn open(host: &Host, path: &Path, number: u32, devices: &Path, kfd: &Kfd) -> Option<Self> {
+    /// Nothing here wakes it: these files are what the kernel knows by itself.
+    fn find(host: &Host, path: &Path, number: u32, devices: &Path, kfd: &Kfd) -> Option<Self> {
         let uevent = attribute(&path.join("uevent"))?;
         if driver(&uevent)? != "amdgpu" {
             return None;
         }
         let slot = uevent.lines().find_map(|line| line.strip_prefix("PCI_SLOT_NAME="))?.to_owned();
         let render = names(&path.join("drm")).into_iter().find(|name| name.starts_with("renderD"));
-        let libdrm = render.as_ref().and_then(|render| LibDrm::open(&devices.join(render)));
         let kfd = render.as_deref().and_then(|render| kfd.node(render.strip_prefix("renderD")?.parse().ok()?));
-        let units = libdrm.as_ref().and_then(LibDrm::compute_units).or(kfd.as_ref().map(|node| node.compute_units));
         let facts = GpuMetrics {
             uuid: slot.clone(),
             name: name(path),
             device_type: "GPU".into(),
             host_id: format!("card{number}"),
-            detail: detail(host, path, &slot),
-            core_count: units.and_then(|units| units.checked_mul(LANES)),
-            pcie_link_generation_max: generation(path, "max_link_speed"),
-            pcie_link_width_max: attribute(&path.join("max_link_width")).and_then(|width| width.parse().ok()),
+            detail: versions(host, &slot),
+            core_count: kfd.as_ref().and_then(|node| node.compute_units.checked_mul(LANES)),
             ..GpuMetrics::default()
         };
         let hwmon = names(&path.join("hwmon")).into_iter().next().map(|name| path.join("hwmon").join(name));
         Some(Self {
             kfd,
+            power: Power::of(path),
+            rest: Rest::default(),
+            render: render.map(|render| devices.join(render)),
             hwmon,
             facts,
-            libdrm,
+            asked: None,
             attributes: HashMap::new(),
-            metrics: Metrics::new(path),
             memory: Paced::default(),
-            energy: None,
             pcie: Pcie::watch(path),
             path: path.to_owned(),
         })
     }
 
-    /// The card as it is now; only its names while it sleeps, because asking would wake it.
-    pub(super) fn read(&mut self, count: usize, at: Instant) -> GpuMetrics {
-        let mut metrics = self.facts.clone();
-        if attribute(&self.path.join("power/runtime_status")).is_some_and(|status| status == "suspended") {
-            return metrics;
+    /// Its PCI address.
+    pub(super) fn slot(&self) -> &str {
+        &self.facts.uuid
+    }
+
+    pub(super) fn is_asleep(&self) -> bool {
+        self.power.is_asleep()
+    }
+
+    /// What is asked once, when it is awake.
+    fn ask(&mut self) -> Asked {
+        let libdrm = self.render.as_deref().and_then(LibDrm::open);
+        if let Some(units) = libdrm.as_ref().and_then(LibDrm::compute_units) {
+            self.facts.core_count = units.checked_mul(LANES);
         }
-        self.metrics.read(count);
-        metrics.utilization_pct = self.number(count, "gpu_busy_percent").or(self.metrics.utilization_pct());
+        self.facts.pcie_link_generation_max = generation(&self.path, "max_link_speed");
+        self.facts.pcie_link_width_max =
+            attribute(&self.path.join("max_link_width")).and_then(|width| width.parse().ok());
+        self.facts.detail.extend(detail(&self.path));
+        let is_mi200 = self.kfd.as_ref().is_some_and(|node| node.target == Some(MI200));
+        Asked { libdrm, metrics: Metrics::new(&self.path, is_mi200) }
+    }
+
+    /// The card as it is now; only its names while it sleeps, or is about to. `is_used`: whether the job has it open.
+    pub(super) fn read(&mut self, count: usize, tick: &Tick, is_used: bool) -> GpuMetrics {
+        if !self.rest.is_over(self.is_asleep(), || is_used, tick.at) {
+            return self.facts.clone();
+        }
+        let mut asked = self.asked.take().unwrap_or_else(|| self.ask());
+        let metrics = self.ask_all(&mut asked, count, tick);
+        self.asked = Some(asked);
+        let is_idle = !is_used && metrics.utilization_pct == Some(0.0);
+        self.rest.begins(is_idle, || self.power.is_managed(), tick.at);
+        metrics
+    }
+
+    fn ask_all(&mut self, Asked { libdrm, metrics: table }: &mut Asked, count: usize, tick: &Tick) -> GpuMetrics {
+        let mut metrics = self.facts.clone();
+        table.read(count, tick.last);
+        metrics.utilization_pct = self.number(count, "gpu_busy_percent").or(table.utilization_pct());
         metrics.memory_utilization_pct = self.number(count, "mem_busy_percent");
         metrics.decoder_utilization_pct = self.number(count, "vcn_busy_percent");
-        let memory = self.memory(count);
+        let memory = self.memory(count, libdrm.as_ref());
         set_vram(&mut metrics, memory.map(|(total, _)| total), memory.map(|(_, used)| used));
-        let celsius = self.sensor(count, "temp1_input").map(|millis| millis / 1e3).or(self.metrics.celsius());
+        let celsius = self.sensor(count, "temp1_input").map(|millis| millis / 1e3).or(table.celsius());
         metrics.temperature_celsius = celsius.filter(|celsius| *celsius >= 0.0).map(|celsius| celsius as u32);
-        let micros = self.sensor(count, "power1_average").or_else(|| self.sensor(count, "power1_input"));
-        metrics.power_watts = micros.map(|micros| micros / MICRO).or(self.metrics.watts());
-        metrics.power_limit_watts = self.sensor(count, "power1_cap").map(|micros| micros / MICRO);
+        let watts = |micros: f64| micros / MICRO;
+        metrics.power_average_watts = self.sensor(count, "power1_average").map(watts);
+        metrics.power_instant_watts = self.sensor(count, "power1_input").map(watts);
+        metrics.power_watts = metrics.power_average_watts.or(metrics.power_instant_watts).or(table.watts());
+        metrics.power_limit_watts = self.sensor(count, "power1_cap").map(watts);
         metrics.frequency_mhz = self.clock(count, "freq1_input", "pp_dpm_sclk");
         metrics.memory_frequency_mhz = self.clock(count, "freq2_input", "pp_dpm_mclk");
-        let microjoules = self.sensor(count, "energy1_input").map(|micros| micros as u64);
-        metrics.energy_joules = gained(&mut self.energy, microjoules).map(|micros| micros as f64 / 1e6);
+        metrics.energy_joules = table.joules();
         metrics.fan_speed_pct = self.fan(count);
-        metrics.throttle_reasons = self.metrics.throttle_reasons();
+        metrics.throttle_reasons = table.throttle_reasons();
         metrics.performance_state = self.text(count, "power_dpm_force_performance_level");
         metrics.pcie_link_generation = generation(&self.path, "current_link_speed");
         metrics.pcie_link_width = self.text(count, "current_link_width").and_then(|width| width.parse().ok());
@@ -122,7 +164,7 @@ impl Card {
             metrics.ecc_corrected_errors = errors_of(&errors, "ce");
             metrics.ecc_uncorrected_errors = errors_of(&errors, "ue");
         }
-        let rates = self.pcie.as_mut().and_then(|pcie| pcie.rates(at));
+        let rates = self.pcie.as_mut().and_then(|pcie| pcie.rates(tick.at));
         metrics.pcie_rx_bytes_per_sec = rates.map(|(rx, _)| rx);
         metrics.pcie_tx_bytes_per_sec = rates.map(|(_, tx)| tx);
         metrics
@@ -143,11 +185,11 @@ impl Card {
         self.attributes.entry(name).or_default().get(count, || attribute(&path))?.parse().ok()
     }
 
-    fn memory(&mut self, count: usize) -> Option<(u64, u64)> {
-        let Self { memory, libdrm, path, .. } = self;
+    fn memory(&mut self, count: usize, libdrm: Option<&LibDrm>) -> Option<(u64, u64)> {
+        let Self { memory, path, .. } = self;
         let bytes = |name: &str| attribute(&path.join(name))?.parse().ok();
         let sysfs = || Some((bytes("mem_info_vram_total")?, bytes("mem_info_vram_used")?));
-        memory.get(count, || libdrm.as_ref().and_then(LibDrm::memory).or_else(sysfs))
+        memory.get(count, || libdrm.and_then(LibDrm::memory).or_else(sysfs))
     }
 
     /// A clock in MHz: the one that is measured, else the step that is chosen.
@@ -194,18 +236,24 @@ fn name(path: &Path) -> String {
     known.or_else(|| attribute(&path.join("product_name"))).unwrap_or_else(|| UNKNOWN.to_owned())
 }
 
-fn detail(host: &Host, path: &Path, slot: &str) -> std::collections::BTreeMap<String, String> {
+fn versions(host: &Host, slot: &str) -> BTreeMap<String, String> {
     let module = attribute(&host.sysfs.join("module/amdgpu/version"));
     let details = [
         ("pci_bus_id", Some(slot.to_owned())),
         // The driver of the kernel has no version of its own.
         ("driver_version", module.or_else(|| attribute(&host.procfs.join("sys/kernel/osrelease")))),
         ("rocm_version", attribute(Path::new("/opt/rocm/.info/version"))),
-        ("board_part_number", attribute(&path.join("product_number"))),
-        ("serial_number", attribute(&path.join("serial_number"))),
-        ("unique_id", attribute(&path.join("unique_id"))),
-        ("vbios_version", attribute(&path.join("vbios_version"))),
-        ("memory_vendor", attribute(&path.join("mem_info_vram_vendor"))),
     ];
     details.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+}
+
+fn detail(path: &Path) -> impl Iterator<Item = (String, String)> {
+    let files = [
+        ("board_part_number", "product_number"),
+        ("serial_number", "serial_number"),
+        ("unique_id", "unique_id"),
+        ("vbios_version", "vbios_version"),
+        ("memory_vendor", "mem_info_vram_vendor"),
+    ];
+    files.into_iter().filter_map(|(key, file)| Some((key.to_owned(), attribute(&path.join(file))?)))
 }

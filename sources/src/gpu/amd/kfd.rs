@@ -15,14 +15,16 @@ pub(super) struct Kfd {
 pub(super) struct Node {
     gpu_id: u64,
     pub(super) compute_units: u32,
+    /// `gfx_target_version`, such as 90010 for gfx90a.
+    pub(super) target: Option<u64>,
 }
 
 /// A process that computes on it.
 pub(super) struct Process {
     pub(super) pid: u32,
     pub(super) vram_bytes: Option<u64>,
-    /// Compute units that it occupies at the moment, in percent of all.
-    pub(super) utilization_pct: Option<f64>,
+    /// Compute units that its waves in flight would fill, in percent of all.
+    pub(super) cu_occupancy_pct: Option<f64>,
 }
 
 impl Kfd {
@@ -44,7 +46,8 @@ impl Kfd {
             }
             let units = property("simd_count")? / property("simd_per_cu").filter(|simds| *simds > 0)?;
             let gpu_id = number(attribute(&node.join("gpu_id"))?.as_bytes())?;
-            Some(Node { gpu_id, compute_units: u32::try_from(units).ok()? })
+            let target = property("gfx_target_version");
+            Some(Node { gpu_id, compute_units: u32::try_from(units).ok()?, target })
         })
     }
 
@@ -62,26 +65,26 @@ impl Kfd {
             (vram_bytes > 0 || share.is_some_and(|pct| pct > 0.0)).then_some(Process {
                 pid,
                 vram_bytes: Some(vram_bytes),
-                utilization_pct: share,
+                cu_occupancy_pct: share,
             })
         };
         Some(entries.filter_map(process).collect())
     }
 }
 
-/// What a process draws and what it computes, as one.
-pub(super) fn joined(drawing: Vec<GpuProcess>, computing: Vec<GpuProcess>) -> Vec<GpuProcess> {
-    let mut all = drawing;
-    for process in computing {
-        match all.iter_mut().find(|known| known.pid == process.pid) {
-            Some(known) => {
-                // Newer kernels count the memory of both in both places.
-                known.vram_bytes = known.vram_bytes.max(process.vram_bytes);
-                let shares = known.utilization_pct.into_iter().chain(process.utilization_pct);
-                known.utilization_pct = shares.reduce(|a, b| (a + b).min(100.0));
-            }
-            None => all.push(process),
+/// What a process draws and what it computes, as one. `listed` are all that compute. How long one of these does so is in no
+/// counter, so its share of the time is not known, whatever it draws.
+pub(super) fn joined(drawing: Vec<GpuProcess>, mut computing: Vec<GpuProcess>, listed: &[Process]) -> Vec<GpuProcess> {
+    for process in &mut computing {
+        let one = listed.iter().find(|one| i32::try_from(one.pid) == Ok(process.pid));
+        process.cu_occupancy_pct = one.and_then(|one| one.cu_occupancy_pct);
+    }
+    for process in drawing {
+        match computing.iter_mut().find(|known| known.pid == process.pid) {
+            // Newer kernels count the memory of both in both places.
+            Some(known) => known.vram_bytes = known.vram_bytes.max(process.vram_bytes),
+            None => computing.push(process),
         }
     }
-    all
+    computing
 }

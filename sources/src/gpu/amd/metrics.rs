@@ -2,20 +2,32 @@
 
 use std::path::{Path, PathBuf};
 
-use libamdgpu_top::AMDGPU::{GpuMetrics, MetricsInfo, ThrottleStatus};
+use libamdgpu_top::AMDGPU::GpuMetrics;
 
+use crate::gpu::counter::gained;
 use crate::gpu::pace::Paced;
+
+use super::table::{Throttle, Values};
 
 pub(super) const FILE: &str = "gpu_metrics";
 
-/// What a firmware writes where it has no value.
-const NO_VALUE: u16 = u16::MAX;
+/// The accumulators of energy count 2^-16 J, which the kernel calls 15.259 µJ.
+const PER_JOULE: f64 = 65536.0;
+
+/// Limits whose counters newer tables have, in their order.
+const LIMITS: [&str; 5] = ["prochot", "ppt", "socket_thm", "vr_thm", "hbm_thm"];
 
 pub(super) struct Metrics {
     path: PathBuf,
     is_known: bool,
-    table: Paced<GpuMetrics>,
-    now: Option<GpuMetrics>,
+    /// Whether the unit of the accumulator of older tables is known.
+    counts_joules: bool,
+    table: Paced<Values>,
+    now: Values,
+    energy: Option<u64>,
+    joules: Option<f64>,
+    residencies: Option<[u32; 5]>,
+    reasons: Option<Vec<String>>,
 }
 
 /// What can be done with a table.
@@ -45,56 +57,86 @@ fn judge(raw: &[u8]) -> Readable {
         let length = raw.len();
         return Readable::Broken(format!("version {major}.{minor} says that it has {size} bytes, and has {length}"));
     }
-    match GpuMetrics::from_raw(raw) {
-        GpuMetrics::Unknown => Readable::Newer(major, minor),
-        _ => Readable::Known,
+    match Values::of(raw) {
+        Some(_) => Readable::Known,
+        None => Readable::Newer(major, minor),
     }
 }
 
 impl Metrics {
-    pub(super) fn new(path: &Path) -> Self {
+    /// `is_mi200`: whether it is a GPU of that family, whose table does not say the unit of its energy.
+    pub(super) fn new(path: &Path, is_mi200: bool) -> Self {
         let readable = check(path);
-        if let Readable::Newer(major, minor) = readable {
-            let file = path.join(FILE);
-            log::warn!("source amd: {}: version {major}.{minor} is not known; it is not read", file.display());
+        let file = path.join(FILE);
+        match &readable {
+            Readable::Newer(major, minor) => {
+                log::warn!("source amd: {}: version {major}.{minor} is not known; it is not read", file.display());
+            }
+            Readable::Broken(reason) => log::warn!("source amd: {}: {reason}; it is not read", file.display()),
+            Readable::Missing | Readable::Known => (),
         }
-        let is_known = matches!(readable, Readable::Known);
-        Self { path: path.to_owned(), is_known, table: Paced::default(), now: None }
+        Self {
+            path: path.to_owned(),
+            is_known: matches!(readable, Readable::Known),
+            counts_joules: is_mi200,
+            table: Paced::default(),
+            now: Values::default(),
+            energy: None,
+            joules: None,
+            residencies: None,
+            reasons: None,
+        }
     }
 
-    pub(super) fn read(&mut self, count: usize) {
-        let Self { path, is_known, table, now } = self;
-        *now = is_known.then(|| table.get(count, || read(path))).flatten();
+    /// Reads it when that is due, or at once where it `must` be.
+    pub(super) fn read(&mut self, count: usize, must: bool) {
+        self.joules = None;
+        if !self.is_known {
+            return;
+        }
+        let Self { path, table, .. } = self;
+        let Some(now) = table.fresh(count, must, || Some(read(path).unwrap_or_default())) else { return };
+        self.now = now;
+        let energy = self.now.energy.filter(|_| self.counts_joules || self.now.is_energy_of_known_unit);
+        self.joules = gained(&mut self.energy, energy).map(|gained| gained as f64 / PER_JOULE);
+        self.reasons = match &self.now.throttle {
+            None => None,
+            Some(Throttle::Names(names)) => Some(names.clone()),
+            Some(Throttle::Residencies(now)) => {
+                self.residencies.replace(*now).map(|before| grown(&before, now).map(str::to_owned).collect())
+            }
+        };
     }
 
     pub(super) fn utilization_pct(&self) -> Option<f64> {
-        known(self.now.as_ref()?.get_average_gfx_activity()).filter(|pct| *pct <= 100.0)
+        self.now.utilization_pct
     }
 
     pub(super) fn celsius(&self) -> Option<f64> {
-        let table = self.now.as_ref()?;
-        known(table.get_temperature_edge()).or_else(|| known(table.get_temperature_hotspot()))
+        self.now.celsius
     }
 
     pub(super) fn watts(&self) -> Option<f64> {
-        let table = self.now.as_ref()?;
-        let average = table.get_average_socket_power().filter(|watts| *watts < u32::from(NO_VALUE)).map(f64::from);
-        average.or_else(|| known(table.get_current_socket_power()))
+        self.now.watts
     }
 
-    /// Names of the limits that are in effect, such as `ppt0` or `temp_hotspot`.
+    /// Since the table was read before; told once.
+    pub(super) fn joules(&self) -> Option<f64> {
+        self.joules
+    }
+
+    /// Names of the limits that are in effect, such as `ppt0` or `temp_hotspot`, or that have been since the reading before.
     pub(super) fn throttle_reasons(&self) -> Option<Vec<String>> {
-        let status = self.now.as_ref()?.get_indep_throttle_status().filter(|status| *status != u64::MAX)?;
-        let limits = ThrottleStatus::new(status).get_all_throttler();
-        Some(limits.iter().map(|limit| format!("{limit:?}").to_lowercase()).collect())
+        self.reasons.clone()
     }
 }
 
-fn read(path: &Path) -> Option<GpuMetrics> {
+fn read(path: &Path) -> Option<Values> {
     let raw = GpuMetrics::get_raw_from_sysfs_path(path).ok()?;
-    matches!(judge(&raw), Readable::Known).then(|| GpuMetrics::from_raw(&raw))
+    matches!(judge(&raw), Readable::Known).then(|| Values::of(&raw)).flatten()
 }
 
-fn known(value: Option<u16>) -> Option<f64> {
-    value.filter(|value| *value != NO_VALUE).map(f64::from)
+fn grown<'a>(before: &'a [u32; 5], now: &'a [u32; 5]) -> impl Iterator<Item = &'static str> + 'a {
+    let pairs = LIMITS.into_iter().zip(before.iter().zip(now));
+    pairs.filter(|(_, (before, now))| now > before).map(|(name, _)| name)
 }

@@ -5,6 +5,7 @@ mod kfd;
 mod libdrm;
 mod metrics;
 mod pcie;
+mod table;
 
 use std::path::PathBuf;
 
@@ -50,7 +51,8 @@ impl SourceConfig for AmdConfig {
         }
         let kfd = Kfd::new(&host.sysfs);
         let cards = card::all(host, &self.devices, &kfd);
-        let broken = cards.iter().find_map(|card| match metrics::check(&card.path) {
+        let mut awake = cards.iter().filter(|card| !card.is_asleep());
+        let broken = awake.find_map(|card| match metrics::check(&card.path) {
             Readable::Broken(reason) => Some((card, reason)),
             _ => None,
         });
@@ -110,14 +112,15 @@ impl Source for Amd {
         let Gpus(list) = out.section();
         list.clear();
         for card in &mut self.cards {
-            let mut metrics = card.read(count, tick.at);
-            let computing = self.kfd.processes(card.kfd.as_ref());
-            metrics.process_count = computing.as_ref().map(|list| list.len() as u32);
-            let drawing = super::drm::processes(usage.iter().filter(|usage| usage.device == metrics.uuid));
-            let share = |pid: u32| computing.iter().flatten().find(|process| process.pid == pid)?.utilization_pct;
-            let listed = computing.iter().flatten().map(|process| (process.pid, process.vram_bytes)).collect();
-            let computing = self.namespace.those_in(tree, Some(listed), None, share);
-            metrics.processes = computing.map(|computing| kfd::joined(drawing, computing));
+            let listed = self.kfd.processes(card.kfd.as_ref());
+            let drawing = super::drm::processes(usage.iter().filter(|usage| usage.device == card.slot()));
+            let computing = listed.iter().flatten().map(|process| (process.pid, process.vram_bytes)).collect();
+            let computing = self.namespace.those_in(tree, Some(computing), None, |_| None);
+            let is_used = !drawing.is_empty() || computing.as_ref().is_some_and(|list| !list.is_empty());
+            let mut metrics = card.read(count, tick, is_used);
+            metrics.process_count = listed.as_ref().map(|list| list.len() as u32);
+            let listed = listed.unwrap_or_default();
+            metrics.processes = computing.map(|computing| kfd::joined(drawing, computing, &listed));
             list.push(metrics);
         }
         Ok(())

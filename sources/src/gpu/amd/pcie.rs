@@ -27,7 +27,7 @@ impl Pcie {
         Some(Self { thread, asked: None })
     }
 
-    /// Bytes a second that the card received and sent, when they were last counted.
+    /// Bytes a second that the card received and sent, when they were last counted: at most so many.
     pub(super) fn rates(&mut self, now: Instant) -> Option<(f64, f64)> {
         if self.asked.is_none_or(|asked| now.saturating_duration_since(asked) >= EVERY) {
             self.asked = Some(now);
@@ -37,7 +37,7 @@ impl Pcie {
     }
 }
 
-/// Packets received and sent in a second, and the most bytes in one.
+/// Packets received and sent in a second, and the most bytes in one. How large they were nobody counts.
 fn parse(counts: &str) -> Option<(f64, f64)> {
     let mut counts = counts.split_whitespace().map(|count| count.parse::<f64>().ok());
     let (received, sent, size) = (counts.next()??, counts.next()??, counts.next()??);

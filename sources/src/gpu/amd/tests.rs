@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use resource_tracker_core::ObservedJob;
 use resource_tracker_metrics::{GpuMetrics, GpuProcess};
+use rustix::fs::inotify;
 
 use super::*;
 
@@ -13,6 +14,13 @@ use super::*;
 fn tick(number: u64, job: Option<&[i32]>) -> Tick<'_> {
     let job = job.map(|members| ObservedJob::new(members[0], false, members));
     Tick::new(number, Instant::now(), Duration::from_secs(number), Duration::from_secs(1)).with_job(job)
+}
+
+/// With which the run ends, so that all that counts is read, whether or not it is due.
+fn last_tick(number: u64) -> Tick<'static> {
+    let mut tick = tick(number, None);
+    tick.last = true;
+    tick
 }
 
 fn source(host: &Host) -> Option<Box<dyn Source>> {
@@ -49,7 +57,7 @@ fn card(root: &Path) {
         ("hwmon/hwmon4/freq2_input", "1600000000\n"),
         ("hwmon/hwmon4/fan1_input", "1000\n"),
         ("hwmon/hwmon4/fan1_max", "4000\n"),
-        ("hwmon/hwmon4/energy1_input", "1000000\n"),
+        ("hwmon/hwmon4/power1_input", "101000000\n"),
         ("power_dpm_force_performance_level", "auto\n"),
         ("current_link_speed", "16.0 GT/s PCIe\n"),
         ("max_link_speed", "32.0 GT/s PCIe\n"),
@@ -74,9 +82,6 @@ fn every_field_of_a_written_card() {
     let root = tempfile::tempdir().unwrap();
     card(root.path());
     let mut source = source(&Host::new("/proc", root.path())).unwrap();
-    read(&mut *source, &tick(0, None));
-    write(root.path(), "class/drm/card1/device/hwmon/hwmon4/energy1_input", "188000000\n");
-    std::thread::sleep(Duration::from_millis(20));
     let list = read(&mut *source, &tick(2, None));
     let [gpu] = &list[..] else { panic!("{list:?}") };
     assert_eq!((gpu.uuid.as_str(), gpu.host_id.as_str()), ("0000:83:00.0", "card1"), "T-GPU-05");
@@ -85,7 +90,8 @@ fn every_field_of_a_written_card() {
     assert_eq!((gpu.utilization_pct, gpu.memory_utilization_pct), (Some(37.0), Some(12.0)));
     assert_eq!((gpu.vram_total_bytes, gpu.vram_used_pct), (Some(68_702_699_520), Some(50.0)));
     assert_eq!((gpu.temperature_celsius, gpu.power_watts), (Some(41), Some(93.5)));
-    assert_eq!((gpu.power_limit_watts, gpu.energy_joules), (Some(300.0), Some(187.0)));
+    assert_eq!((gpu.power_limit_watts, gpu.energy_joules), (Some(300.0), None));
+    assert_eq!((gpu.power_average_watts, gpu.power_instant_watts), (Some(93.5), Some(101.0)));
     assert_eq!((gpu.frequency_mhz, gpu.memory_frequency_mhz), (Some(1700), Some(1600)));
     assert_eq!((gpu.fan_speed_pct, gpu.performance_state.as_deref()), (Some(25.0), Some("auto")));
     assert_eq!((gpu.pcie_link_generation, gpu.pcie_link_generation_max), (Some(4), Some(5)));
@@ -108,19 +114,78 @@ fn processes_that_compute_belong_to_the_job() {
     let host = Host::new("/proc", root.path());
     let mut source = source(&host).unwrap();
     let list = read(&mut *source, &tick(1, Some(&[own as i32])));
-    let expected = [GpuProcess { pid: own as i32, vram_bytes: Some(1 << 30), utilization_pct: Some(25.0) }];
+    // `kfd_get_cu_occupancy` in `kfd_process.c`: "Collect number of waves in-flight on this device by current process. Translates
+    // acquired wave count into number of compute units that are occupied." So it is no share of the time.
+    let expected = [GpuProcess {
+        pid: own as i32,
+        vram_bytes: Some(1 << 30),
+        utilization_pct: None,
+        cu_occupancy_pct: Some(25.0),
+    }];
     assert_eq!((list[0].processes.as_deref(), list[0].process_count), (Some(&expected[..]), Some(2)));
     let share = crate::gpu::Share::of_devices(&list).unwrap();
-    assert_eq!((share.usage, share.vram_bytes, share.utilized), (Some(0.25), Some(1 << 30), 1));
+    assert_eq!((share.usage, share.vram_bytes, share.utilized), (None, Some(1 << 30), 0));
 }
 
+/// What it draws is counted, and what it computes is not: a share of both would be too small.
+#[test]
+fn a_process_that_computes_has_no_share_of_the_time() {
+    let process =
+        |pid, vram_bytes, utilization_pct| GpuProcess { pid, vram_bytes, utilization_pct, ..Default::default() };
+    let drawing = vec![process(7, Some(5), Some(2.0)), process(8, Some(1), Some(60.0))];
+    let computing = vec![process(7, Some(9), None), process(9, Some(3), None)];
+    let listed = [kfd::Process { pid: 7, vram_bytes: Some(9), cu_occupancy_pct: Some(80.0) }];
+    let busy = GpuProcess { cu_occupancy_pct: Some(80.0), ..process(7, Some(9), None) };
+    let expected = [busy, process(9, Some(3), None), process(8, Some(1), Some(60.0))];
+    assert_eq!(kfd::joined(drawing, computing, &listed), expected);
+}
+
+/// The kernel wakes a card for its table and its sensors, and for what is in its configuration when it has no power at all:
+/// none of these files is opened.
 #[test]
 fn a_card_that_sleeps_is_not_woken() {
     let root = tempfile::tempdir().unwrap();
     card(root.path());
-    write(root.path(), "class/drm/card1/device/power/runtime_status", "suspended\n");
-    let list = read(&mut *source(&Host::new("/proc", root.path())).unwrap(), &tick(1, None));
-    assert_eq!((list[0].uuid.as_str(), list[0].utilization_pct, list[0].power_watts), ("0000:83:00.0", None, None));
+    let device = root.path().join("class/drm/card1/device");
+    write(&device, "gpu_metrics", metrics_table(120, 3));
+    write(&device, "unique_id", "0123456789abcdef\n");
+    write(&device, "power/runtime_status", "suspended\n");
+    let opened = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+    for name in ["gpu_metrics", "gpu_busy_percent", "hwmon/hwmon4/temp1_input", "unique_id", "max_link_speed"] {
+        inotify::add_watch(&opened, device.join(name), inotify::WatchFlags::OPEN).unwrap();
+    }
+    let mut source = source(&Host::new("/proc", root.path())).unwrap();
+    let list = read(&mut *source, &tick(0, None));
+    assert_eq!((list[0].uuid.as_str(), list[0].name.as_str()), ("0000:83:00.0", "AMD Instinct MI210"));
+    assert_eq!((list[0].utilization_pct, list[0].power_watts, list[0].pcie_link_generation_max), (None, None, None));
+    assert_eq!(rustix::io::read(&opened, &mut [0; 1024]), Err(rustix::io::Errno::AGAIN), "it was asked");
+
+    // Somebody wakes it: now it tells everything.
+    write(&device, "power/runtime_status", "active\n");
+    let list = read(&mut *source, &tick(1, None));
+    assert_eq!((list[0].utilization_pct, list[0].pcie_link_generation_max), (Some(37.0), Some(5)));
+    assert_eq!((list[0].detail["unique_id"].as_str(), list[0].core_count), ("0123456789abcdef", Some(104 * 64)));
+}
+
+/// amdgpu lets a card sleep 5 s after it was last asked, so one that is asked at each tick would never do so.
+#[test]
+fn a_card_that_is_idle_is_left_alone_so_that_it_can_sleep() {
+    let root = tempfile::tempdir().unwrap();
+    card(root.path());
+    let device = root.path().join("class/drm/card1/device");
+    write(&device, "gpu_busy_percent", "0\n");
+    write(&device, "power/runtime_status", "active\n");
+    for (control, left_alone) in [("auto", true), ("on", false)] {
+        write(&device, "power/control", control);
+        let mut source = source(&Host::new("/proc", root.path())).unwrap();
+        let start = Instant::now();
+        let mut at = |secs| {
+            let tick = Tick::new(1, start + Duration::from_secs(secs), Duration::ZERO, Duration::from_secs(1));
+            read(&mut *source, &tick)[0].utilization_pct
+        };
+        assert_eq!((at(0), at(9)), (Some(0.0), Some(0.0)));
+        assert_eq!((at(10), at(11).is_none()), (Some(0.0), left_alone), "{control}");
+    }
 }
 
 #[test]
@@ -145,13 +210,64 @@ fn metrics_table(size: u16, minor: u8) -> Vec<u8> {
 fn the_table_of_the_firmware_fills_the_gaps() {
     let root = tempfile::tempdir().unwrap();
     card(root.path());
-    for name in ["gpu_busy_percent", "hwmon/hwmon4/temp1_input", "hwmon/hwmon4/power1_average"] {
+    let sensors = ["temp1_input", "power1_average", "power1_input"].map(|name| format!("hwmon/hwmon4/{name}"));
+    for name in sensors.iter().map(String::as_str).chain(["gpu_busy_percent"]) {
         fs::remove_file(root.path().join("class/drm/card1/device").join(name)).unwrap();
     }
     write(root.path(), "class/drm/card1/device/gpu_metrics", metrics_table(120, 3));
     let list = read(&mut *source(&Host::new("/proc", root.path())).unwrap(), &tick(1, None));
     let gpu = &list[0];
     assert_eq!((gpu.utilization_pct, gpu.temperature_celsius, gpu.power_watts), (Some(64.0), Some(55), Some(210.0)));
+}
+
+/// "Energy (15.259uJ (2^-16) units)" and "Accumulated throttler residencies" (`gpu_metrics_v1_6` in `kgd_pp_interface.h`).
+#[test]
+fn energy_and_throttling_are_what_the_counters_of_the_table_gained() {
+    let root = tempfile::tempdir().unwrap();
+    card(root.path());
+    let table = |joules: u64, ppt: u32| {
+        let mut table = vec![0u8; 1024];
+        table[..4].copy_from_slice(&[0, 4, 1, 6]);
+        table[16..24].copy_from_slice(&(joules << 16).to_le_bytes());
+        table[40..44].copy_from_slice(&ppt.to_le_bytes());
+        write(root.path(), "class/drm/card1/device/gpu_metrics", table);
+    };
+    table(1_000_000, 500);
+    let mut source = source(&Host::new("/proc", root.path())).unwrap();
+    let mut at = |number| {
+        let gpu = read(&mut *source, &last_tick(number)).remove(0);
+        (gpu.energy_joules, gpu.throttle_reasons)
+    };
+    assert_eq!(at(0), (None, None));
+    table(1_000_750, 500);
+    assert_eq!(at(1), (Some(750.0), Some(vec![])));
+    table(1_000_751, 501);
+    assert_eq!(at(2), (Some(1.0), Some(vec!["ppt".to_owned()])));
+    table(5, 0);
+    assert_eq!(at(3), (None, Some(vec![])), "a reset");
+}
+
+/// Of tables before 1.4 only one family's unit is known: `smu13_driver_if_aldebaran.h` has "EnergyAcc64bitLow; //15.259uJ
+/// resolution", and others say nothing.
+#[test]
+fn energy_of_an_unknown_unit_is_not_told() {
+    for (target, joules) in [("90010", Some(3.0)), ("100300", None)] {
+        let root = tempfile::tempdir().unwrap();
+        card(root.path());
+        let properties = "simd_count 416\nsimd_per_cu 4\ndrm_render_minor 129\ngfx_target_version";
+        write(root.path(), "class/kfd/kfd/topology/nodes/2/properties", format!("{properties} {target}\n"));
+        let table = |joules: u64| {
+            let mut table = metrics_table(120, 3);
+            table[24..32].copy_from_slice(&(joules << 16).to_le_bytes());
+            write(root.path(), "class/drm/card1/device/gpu_metrics", table);
+        };
+        table(7);
+        let mut source = source(&Host::new("/proc", root.path())).unwrap();
+        read(&mut *source, &tick(0, None));
+        table(10);
+        let gpu = read(&mut *source, &last_tick(1)).remove(0);
+        assert_eq!((gpu.energy_joules, gpu.temperature_celsius), (joules, Some(41)), "{target}");
+    }
 }
 
 #[test]

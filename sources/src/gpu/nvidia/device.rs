@@ -3,6 +3,9 @@
 use nvml_wrapper::Device as Handle;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, TemperatureSensor};
+use nvml_wrapper::sys_exports::field_id::{
+    NVML_FI_DEV_POWER_AVERAGE as POWER_AVERAGE, NVML_FI_DEV_POWER_INSTANT as POWER_INSTANT,
+};
 use resource_tracker_core::Tick;
 use resource_tracker_metrics::GpuMetrics;
 
@@ -15,7 +18,11 @@ use super::gpm::Gpm;
 use super::library::Library;
 use super::links::Links;
 use super::mig;
+use super::pcie::Counters;
 use super::processes::Processes;
+
+/// `NVML_POWER_SCOPE_GPU`, and not its module with a CPU.
+const POWER_SCOPE_GPU: u32 = 0;
 
 pub(super) struct Device {
     index: u32,
@@ -25,6 +32,9 @@ pub(super) struct Device {
     energy: Option<u64>,
     gpm: Gpm,
     links: Links,
+    pcie: Counters,
+    /// Whether it counts what goes over PCIe, so that there is no need to watch the link.
+    tells_pcie: bool,
     processes: Processes,
     parts: Vec<mig::Part>,
 }
@@ -36,6 +46,8 @@ struct Calls {
     memory: Paced<(u64, u64)>,
     temperature: Paced<u32>,
     power: Paced<u32>,
+    power_instant: Paced<u64>,
+    power_average: Paced<u64>,
     clock: Paced<u32>,
     memory_clock: Paced<u32>,
     encoder: Paced<u32>,
@@ -61,9 +73,26 @@ impl Device {
             energy: None,
             gpm: Gpm::default(),
             links: Links::default(),
+            pcie: Counters::default(),
+            tells_pcie: false,
             processes: Processes::default(),
             parts: Vec::new(),
         }
+    }
+
+    pub(super) fn tells_pcie(&self) -> bool {
+        self.tells_pcie
+    }
+
+    /// What is told of it while nobody asks it.
+    pub(super) fn facts(&self) -> Option<&GpuMetrics> {
+        self.facts.as_ref()
+    }
+
+    /// Gives back what it has of NVML.
+    pub(super) fn let_go(&mut self) {
+        self.gpm.let_go();
+        self.parts.clear();
     }
 
     /// The device as it is now, and its parts. `count` is the number of all devices, `tree` whom to look for.
@@ -81,11 +110,18 @@ impl Device {
         let facts = self.facts.get_or_insert_with(|| facts(library, &handle, self.index));
         let mut metrics = facts.clone();
         self.calls.fill(&mut metrics, library, &handle, count);
-        let millijoules = self.calls.energy.get(count, || handle.total_energy_consumption().ok());
+        let millijoules = self.calls.energy.fresh(count, tick.last, || handle.total_energy_consumption().ok());
         metrics.energy_joules = gained(&mut self.energy, millijoules).map(|millijoules| millijoules as f64 / 1e3);
         self.links.fill(&mut metrics, library, &handle, count);
         self.processes.fill(&mut metrics, library, &handle, count, tree, namespace);
-        metrics.sm_utilization_pct = self.gpm.utilization(library, &handle, tick.at).or(self.processes.all_together());
+        metrics.process_sm_utilization_pct = self.processes.all_together();
+        let supports = || handle.gpm_support().unwrap_or(false);
+        let counted = self.gpm.read(library, supports, || handle.gpm_sample());
+        metrics.sm_utilization_pct = counted.sm_utilization_pct;
+        let (tx, rx) = self.pcie.rates(&metrics, library, &handle, count);
+        metrics.pcie_tx_bytes_per_sec = tx.or(counted.pcie_tx);
+        metrics.pcie_rx_bytes_per_sec = rx.or(counted.pcie_rx);
+        self.tells_pcie = self.gpm.is_supported() || tx.or(rx).is_some();
         let is_divided = self.calls.mig.get(count, || handle.mig_mode().ok().map(|mode| mode.current == 1));
         if is_divided != Some(true) {
             self.parts.clear();
@@ -107,6 +143,9 @@ impl Calls {
         set_vram(metrics, memory.map(|(total, _)| total), memory.map(|(_, used)| used));
         metrics.temperature_celsius = self.temperature.get(count, || handle.temperature(TemperatureSensor::Gpu).ok());
         metrics.power_watts = self.power.get(count, || handle.power_usage().ok()).map(watts);
+        let field = |field| library.extra.fields(handle, &[(field, POWER_SCOPE_GPU)]).into_iter().next().flatten();
+        metrics.power_instant_watts = self.power_instant.get(count, || field(POWER_INSTANT)).map(watts);
+        metrics.power_average_watts = self.power_average.get(count, || field(POWER_AVERAGE)).map(watts);
         metrics.frequency_mhz = self.clock.get(count, || handle.clock_info(Clock::SM).ok());
         metrics.memory_frequency_mhz = self.memory_clock.get(count, || handle.clock_info(Clock::Memory).ok());
         let encoder = || handle.encoder_utilization().ok().map(|now| now.utilization);
@@ -162,6 +201,6 @@ fn pct(value: u32) -> f64 {
     f64::from(value.min(100))
 }
 
-fn watts(milliwatts: u32) -> f64 {
-    f64::from(milliwatts) / 1e3
+fn watts(milliwatts: impl Into<u64>) -> f64 {
+    milliwatts.into() as f64 / 1e3
 }

@@ -2,51 +2,80 @@
 
 use std::time::{Duration, Instant};
 
-use nvml_wrapper::Device as Handle;
+use nvml_wrapper::GpmSample;
 use nvml_wrapper::enums::gpm::GpmMetricId;
+use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::gpm::gpm_metrics_get;
-use nvml_wrapper::{GpmSample, Nvml};
 
 use super::library::Library;
 
-/// Two samples have to be this far apart to say something.
+/// Two samples say something if they are further apart: "should be greater than 100ms", says NVML's header.
 const APART: Duration = Duration::from_millis(100);
+
+const METRICS: [GpmMetricId; 3] = [GpmMetricId::SmUtil, GpmMetricId::PcieTxPerSec, GpmMetricId::PcieRxPerSec];
+
+/// The unit of what goes over PCIe.
+const MIB: f64 = 1024.0 * 1024.0;
+
+/// What was counted between two samples.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Counted {
+    pub(super) sm_utilization_pct: Option<f64>,
+    /// Bytes a second.
+    pub(super) pcie_tx: Option<f64>,
+    pub(super) pcie_rx: Option<f64>,
+}
 
 #[derive(Default)]
 pub(super) struct Gpm {
     is_supported: Option<bool>,
     before: Option<(GpmSample<'static>, Instant)>,
-    utilization: Option<f64>,
+    counted: Counted,
 }
 
 impl Gpm {
-    /// The share of time in percent, over the time since the sample before.
-    pub(super) fn utilization(
+    pub(super) fn is_supported(&self) -> bool {
+        self.is_supported == Some(true)
+    }
+
+    /// What was counted since the sample before. `supports` and `sample` ask NVML.
+    pub(super) fn read(
         &mut self,
         library: &'static Library,
-        handle: &Handle<'static>,
-        now: Instant,
-    ) -> Option<f64> {
-        if !*self.is_supported.get_or_insert_with(|| handle.gpm_support().unwrap_or(false)) {
-            return None;
+        supports: impl FnOnce() -> bool,
+        sample: impl FnOnce() -> Result<GpmSample<'static>, NvmlError>,
+    ) -> Counted {
+        if !*self.is_supported.get_or_insert_with(supports) {
+            return Counted::default();
         }
-        if self.before.as_ref().is_some_and(|(_, at)| now.saturating_duration_since(*at) < APART) {
-            return self.utilization;
+        let now = Instant::now();
+        if self.before.as_ref().is_some_and(|(_, at)| now.saturating_duration_since(*at) <= APART) {
+            return self.counted;
         }
-        let sample = handle.gpm_sample();
-        let Ok(sample) = sample else {
+        let Ok(sample) = sample() else {
             // Also when only root may profile.
-            self.is_supported = Some(false);
-            return None;
+            *self = Self { is_supported: Some(false), ..Self::default() };
+            return Counted::default();
         };
-        self.utilization = self.before.as_ref().and_then(|(before, _)| between(library.nvml, before, &sample));
+        self.counted =
+            self.before.as_ref().map_or_else(Counted::default, |(before, _)| between(library, before, &sample));
         self.before = Some((sample, now));
-        self.utilization
+        self.counted
+    }
+
+    /// Gives its sample back, before NVML is let go of.
+    pub(super) fn let_go(&mut self) {
+        *self = Self { is_supported: self.is_supported, ..Self::default() };
     }
 }
 
-fn between(nvml: &'static Nvml, before: &GpmSample<'static>, now: &GpmSample<'static>) -> Option<f64> {
-    let metrics = gpm_metrics_get(nvml, before, now, &[GpmMetricId::SmUtil]).ok()?;
-    let metric = metrics.into_iter().next()?.ok()?;
-    Some(metric.value.clamp(0.0, 100.0)).filter(|value| value.is_finite())
+fn between(library: &'static Library, before: &GpmSample<'static>, now: &GpmSample<'static>) -> Counted {
+    let metrics = gpm_metrics_get(library.nvml, before, now, &METRICS).unwrap_or_default();
+    let mut values = metrics.into_iter().map(|metric| metric.ok().map(|metric| metric.value));
+    let mut next = || values.next().flatten().filter(|value| value.is_finite() && *value >= 0.0);
+    Counted {
+        sm_utilization_pct: next().map(|pct| pct.min(100.0)),
+        pcie_tx: next().map(|mib| mib * MIB),
+        pcie_rx: next().map(|mib| mib * MIB),
+    }
 }

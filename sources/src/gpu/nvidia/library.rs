@@ -34,6 +34,22 @@ pub(super) struct Library {
 }
 
 impl Library {
+    /// Lets go of the GPUs, which NVML holds awake. It counts: others in this process keep it. No handle may be used after.
+    pub(super) fn let_go(&self) {
+        if let Ok(shutdown) = &self.nvml.lib().nvmlShutdown {
+            // SAFETY: the function is that of this name in nvml.h, and takes nothing.
+            unsafe { shutdown() };
+        }
+    }
+
+    /// The other way round.
+    fn take_up(&self) -> Result<(), NvmlError> {
+        let init = self.nvml.lib().nvmlInit_v2.as_ref();
+        let init = init.map_err(|error| NvmlError::FailedToLoadSymbol(error.to_string()))?;
+        // SAFETY: the function is that of this name in nvml.h, and takes nothing.
+        nvml_wrapper::error::nvml_try(unsafe { init() })
+    }
+
     /// Total and used bytes of a device. Drivers before 510 have an older call only.
     pub(super) fn memory(&self, handle: &Device<'_>) -> Option<(u64, u64)> {
         match handle.memory_info() {
@@ -48,7 +64,7 @@ impl Library {
 /// it, and it has threads and handlers of its own: it stays until the process ends.
 static LOADED: Mutex<Vec<(PathBuf, &'static Library)>> = Mutex::new(Vec::new());
 
-/// Loads the library. `None`: there is none, or no driver, or it cannot be used, which was said.
+/// Loads the library, or takes it up again. `None`: there is none, or no driver, or it cannot be used, which was said.
 ///
 /// # Errors
 /// When it may work later.
@@ -56,7 +72,10 @@ pub(super) fn open(configured: Option<&Path>) -> anyhow::Result<Option<&'static 
     let path = configured.unwrap_or(Path::new(DEFAULT));
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, library)) = loaded.iter().find(|(known, _)| known == path) {
-        return Ok(Some(library));
+        return match library.take_up() {
+            Ok(()) => Ok(Some(library)),
+            Err(error) => refuse(path, configured.is_some(), error),
+        };
     }
     match load(path) {
         Ok(library) => {

@@ -1,5 +1,6 @@
 //! NVIDIA GPUs, through NVML, which is loaded when it is there.
 
+mod cards;
 mod device;
 mod driver;
 mod extra;
@@ -16,16 +17,18 @@ use std::path::{Path, PathBuf};
 use resource_tracker_core::{
     Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source,
 };
-use resource_tracker_metrics::Gpus;
+use resource_tracker_metrics::{GpuMetrics, Gpus};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::names::NVIDIA;
 use super::namespace::Namespace;
+use super::rest::Rest;
 use super::visible::Visible;
+use cards::Cards;
 use device::Device;
 use library::Library;
-use pcie::Pcie;
+use pcie::Windows;
 
 /// What a job is told of the devices that are meant for it.
 const VARIABLES: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"];
@@ -45,12 +48,22 @@ impl SourceConfig for NvidiaConfig {
         if self.is_plainly_absent(host) {
             return Ok(None);
         }
-        let Some(library) = library::open(self.library.as_deref())? else { return Ok(None) };
+        let cards = Cards::find(host);
+        let library = if cards.are_asleep() {
+            None
+        } else {
+            let Some(library) = library::open(self.library.as_deref())? else { return Ok(None) };
+            Some(library)
+        };
         Ok(Some(Box::new(Nvidia {
+            configured: self.library.clone(),
             library,
+            is_unusable: false,
             host: host.clone(),
+            cards,
+            rest: Rest::default(),
             devices: Vec::new(),
-            pcie: Pcie::default(),
+            windows: Windows::default(),
             namespace: Namespace::new(NVIDIA, &host.procfs),
             visible: Visible::default(),
         })))
@@ -77,10 +90,16 @@ register_source!(
 );
 
 struct Nvidia {
-    library: &'static Library,
+    configured: Option<PathBuf>,
+    /// Held while the GPUs are read.
+    library: Option<&'static Library>,
+    /// It was loaded late, and is none.
+    is_unusable: bool,
     host: Host,
+    cards: Cards,
+    rest: Rest,
     devices: Vec<Device>,
-    pcie: Pcie,
+    windows: Windows,
     namespace: Namespace,
     visible: Visible,
 }
@@ -89,27 +108,75 @@ impl Source for Nvidia {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         self.prime(tick, out)?;
         let Gpus(list) = out.section();
-        self.pcie.read(self.library, list);
+        if let Some(library) = self.library {
+            let devices = &self.devices;
+            self.windows.read(library, list, |index| devices.get(index).is_some_and(Device::tells_pcie));
+        }
         for gpu in list.iter_mut() {
             self.visible.add(&VARIABLES, &self.host.procfs, tick, &mut gpu.detail);
         }
+        self.leave_alone_if_idle(list, tick);
         Ok(())
     }
 
     /// All but what has no counters and can wait.
     fn prime(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        let count = self.library.nvml.device_count()? as usize;
+        let Gpus(list) = out.section();
+        list.clear();
+        let Some(library) = self.held(tick)? else {
+            if !self.is_unusable {
+                let names = self.cards.names().enumerate();
+                list.extend(names.map(|(index, name)| {
+                    let facts = self.devices.get(index).and_then(Device::facts);
+                    facts.cloned().unwrap_or(name)
+                }));
+            }
+            return Ok(());
+        };
+        let count = library.nvml.device_count()? as usize;
         if count != self.devices.len() {
             // One has appeared or is gone, and the others may have moved.
             self.devices = (0..count as u32).map(Device::new).collect();
         }
         let tree = tick.job.map(|job| job.members);
-        let Gpus(list) = out.section();
-        list.clear();
         for device in &mut self.devices {
-            let mut parts = device.read(self.library, count, tick, tree, &mut self.namespace);
+            let mut parts = device.read(library, count, tick, tree, &mut self.namespace);
             list.append(&mut parts);
         }
         Ok(())
+    }
+}
+
+impl Nvidia {
+    /// The library, unless the GPUs sleep or are to fall asleep.
+    fn held(&mut self, tick: &Tick) -> anyhow::Result<Option<&'static Library>> {
+        let Self { cards, rest, .. } = self;
+        let tree = tick.job.map_or(&[][..], |job| job.members);
+        // Nothing that sleeps is asked, and what NVML holds does not sleep.
+        let is_asleep = self.library.is_none() && cards.are_asleep();
+        if self.is_unusable || !rest.is_over(is_asleep, || cards.are_used_by(tree), tick.at) {
+            return Ok(None);
+        }
+        if self.library.is_none() {
+            self.library = library::open(self.configured.as_deref())?;
+            self.is_unusable = self.library.is_none();
+        }
+        Ok(self.library)
+    }
+
+    fn leave_alone_if_idle(&mut self, list: &[GpuMetrics], tick: &Tick) {
+        let Some(library) = self.library else { return };
+        let is_unused = |gpu: &GpuMetrics| {
+            let tells_none = gpu.processes.as_ref().is_none_or(Vec::is_empty);
+            tells_none && gpu.utilization_pct == Some(0.0)
+        };
+        let is_idle = !tick.last && list.iter().all(is_unused);
+        let Self { cards, rest, .. } = self;
+        let tree = tick.job.map_or(&[][..], |job| job.members);
+        if rest.begins(is_idle, || cards.can_sleep() && !cards.are_used_by(tree), tick.at) {
+            self.devices.iter_mut().for_each(Device::let_go);
+            self.library = None;
+            library.let_go();
+        }
     }
 }

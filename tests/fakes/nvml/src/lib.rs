@@ -3,24 +3,24 @@
 #![allow(non_snake_case, reason = "they are NVML's names")]
 #![allow(clippy::missing_safety_doc, reason = "they are those of nvml.h: every pointer is one to what its type says")]
 
+mod counted;
 mod ring;
 mod script;
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use nvml_wrapper_sys::bindings::field_id::{
-    NVML_FI_DEV_NVLINK_GET_SPEED, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
-};
 use nvml_wrapper_sys::bindings::*;
 
+use counted::{put_field, put_sample};
 use script::{Device, Process, Script, script, uptime};
 
 const SUCCESS: nvmlReturn_t = nvmlReturn_enum_NVML_SUCCESS;
 const NOT_SUPPORTED: nvmlReturn_t = nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED;
 const NOT_FOUND: nvmlReturn_t = nvmlReturn_enum_NVML_ERROR_NOT_FOUND;
 const INSUFFICIENT_SIZE: nvmlReturn_t = nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE;
+const UNINITIALIZED: nvmlReturn_t = nvmlReturn_enum_NVML_ERROR_UNINITIALIZED;
 const INVALID: nvmlReturn_t = nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT;
 
 /// Writes through a pointer of the caller.
@@ -67,6 +67,9 @@ fn with_device(call: &str, handle: nvmlDevice_t, answer: impl FnOnce(&Device) ->
     if GONE.load(Ordering::Relaxed) {
         std::process::abort();
     }
+    if HELD.load(Ordering::Relaxed) < 1 {
+        return UNINITIALIZED;
+    }
     let script = script();
     wait(&script, call);
     let device = script.devices.get(whole);
@@ -90,16 +93,32 @@ macro_rules! device_calls {
     };
 }
 
+/// How often it was initialised: "a reference count of the number of initializations is maintained" (nvml.h).
+static HELD: AtomicI32 = AtomicI32::new(0);
+
+fn set_power(script: &Script, status: &str) {
+    if let Some(folder) = &script.power {
+        let _ = std::fs::write(folder.join("runtime_status"), status);
+    }
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlInit_v2() -> nvmlReturn_t {
     uptime();
     let script = script();
     wait(&script, "nvmlInit_v2");
+    if script.init == SUCCESS {
+        HELD.fetch_add(1, Ordering::Relaxed);
+        set_power(&script, "active\n");
+    }
     script.init
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlShutdown() -> nvmlReturn_t {
+    if HELD.fetch_sub(1, Ordering::Relaxed) == 1 {
+        set_power(&script(), "suspended\n");
+    }
     SUCCESS
 }
 
@@ -214,26 +233,18 @@ device_calls! {
         SUCCESS
     }
     fn nvmlDeviceGetNvLinkState(device, link: c_uint, active: *mut c_uint) {
-        put!(active, (link < device.links).into());
+        // `NVML_NVLINK_MAX_LINKS`
+        if link >= 36 {
+            return INVALID;
+        }
+        put!(active, device.has_link(link).into());
         if device.links > 0 { SUCCESS } else { NOT_SUPPORTED }
     }
     fn nvmlDeviceGetFieldValues(device, count: c_int, values: *mut nvmlFieldValue_t) {
         for index in 0..count as usize {
             // SAFETY: the caller has so many.
             let value = unsafe { &mut *values.add(index) };
-            let links = if value.scopeId == c_uint::MAX { u64::from(device.links) } else { 1 };
-            let kib = (uptime() * (device.link_kib_per_sec * links) as f64) as c_ulonglong;
-            value.nvmlReturn = SUCCESS;
-            value.valueType = nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG_LONG;
-            match value.fieldId {
-                NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX => value.value.ullVal = kib,
-                NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX => value.value.ullVal = kib / 2,
-                NVML_FI_DEV_NVLINK_GET_SPEED => {
-                    value.valueType = nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT;
-                    value.value.uiVal = device.link_megabytes_per_sec;
-                }
-                _ => value.nvmlReturn = NOT_SUPPORTED,
-            }
+            put_field(device, value);
         }
         SUCCESS
     }
@@ -294,13 +305,30 @@ device_calls! {
         SUCCESS
     }
     fn nvmlGpmQueryDeviceSupport(device, support: *mut nvmlGpmSupport_t) {
-        put!(support, nvmlGpmSupport_t { version: 1, isSupportedDevice: device.gpm.is_some().into() });
+        let counts = |device: &Device| device.gpm.is_some();
+        let isSupportedDevice = (counts(device) || device.parts.iter().any(counts)).into();
+        put!(support, nvmlGpmSupport_t { version: 1, isSupportedDevice });
         SUCCESS
     }
-    fn nvmlGpmSampleGet(device, sample: nvmlGpmSample_t) {
-        put!(sample.cast::<f64>(), device.gpm.unwrap_or_default());
-        SUCCESS
+    fn nvmlGpmSampleGet(device, sample: nvmlGpmSample_t) { put_sample(device, sample) }
+    fn nvmlGpmMigSampleGet(device, instance: c_uint, sample: nvmlGpmSample_t) {
+        let part = instance.checked_sub(FIRST_INSTANCE).and_then(|part| device.parts.get(part as usize));
+        part.map_or(INVALID, |part| put_sample(part, sample))
     }
+}
+
+/// The GPU instance of the first part: these numbers have nothing to do with the index of a part.
+const FIRST_INSTANCE: c_uint = 7;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetGpuInstanceId(handle: nvmlDevice_t, id: *mut c_uint) -> nvmlReturn_t {
+    with_device("nvmlDeviceGetGpuInstanceId", handle, |_| match handle as usize >> 16 {
+        0 => INVALID,
+        part => {
+            put!(id, FIRST_INSTANCE + part as c_uint - 1);
+            SUCCESS
+        }
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -383,36 +411,6 @@ fn list_processes(
             if size == LONG {
                 list.byte_add(index * size + SHORT).cast::<u64>().write(0);
             }
-        }
-    }
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlGpmSampleAlloc(sample: *mut nvmlGpmSample_t) -> nvmlReturn_t {
-    put!(sample, Box::into_raw(Box::new(0f64)).cast());
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlGpmSampleFree(sample: nvmlGpmSample_t) -> nvmlReturn_t {
-    // SAFETY: it is from the function above, and is not used any more.
-    drop(unsafe { Box::from_raw(sample.cast::<f64>()) });
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlGpmMetricsGet(request: *mut nvmlGpmMetricsGet_t) -> nvmlReturn_t {
-    // SAFETY: the caller hands over a request with two samples of ours.
-    unsafe {
-        let value = *(*request).sample2.cast::<f64>();
-        for metric in (*request).metrics.iter_mut().take((*request).numMetrics as usize) {
-            metric.nvmlReturn = SUCCESS;
-            metric.value = value;
-            let text = c"".as_ptr().cast_mut();
-            metric.metricInfo.shortName = text;
-            metric.metricInfo.longName = text;
-            metric.metricInfo.unit = text;
         }
     }
     SUCCESS

@@ -18,6 +18,8 @@ pub struct Script {
     pub init: u32,
     /// Where to write how often the devices were read.
     pub collections: Option<std::path::PathBuf>,
+    /// A folder `power` of sysfs. While the library is held, the devices are awake; real ones sleep 6 s after, these at once.
+    pub power: Option<std::path::PathBuf>,
     /// Calls that take this many seconds.
     pub slow: BTreeMap<String, f64>,
 }
@@ -34,6 +36,8 @@ pub struct Device {
     pub memory: [u64; 2],
     pub temperature: u32,
     pub milliwatts: u32,
+    /// Over a second, where the device tells it.
+    pub average_milliwatts: Option<u32>,
     pub limit_milliwatts: u32,
     /// Of the multiprocessors and of the memory.
     pub megahertz: [u32; 2],
@@ -44,15 +48,25 @@ pub struct Device {
     pub state: u32,
     /// Sent and received, in KB/s.
     pub pcie: [u32; 2],
+    /// Bytes a second by its counters, where it has some.
+    pub pcie_counted: Option<[u64; 2]>,
     /// Generation now and at most, width now and at most.
     pub pcie_link: [u32; 4],
     pub links: u32,
+    /// Those of them that are down.
+    pub links_down: Vec<u32>,
+    /// They are of the fifth generation.
+    pub is_nvlink_5: bool,
+    /// Of the first link. The second carries twice as much where they are `uneven`, the third three times.
     pub link_kib_per_sec: u64,
+    pub uneven: bool,
     pub link_megabytes_per_sec: u32,
     /// Corrected and not.
     pub ecc: [u64; 2],
     /// Use of the multiprocessors, where the device can count it.
     pub gpm: Option<f64>,
+    /// Sent and received, in MiB/s, as the same counters tell.
+    pub gpm_pcie: [f64; 2],
     pub processes: Vec<Process>,
     /// The list of processes has another length whenever it is asked for.
     pub churn: bool,
@@ -89,6 +103,7 @@ impl Default for Script {
             init: 0,
             collections: None,
             slow: BTreeMap::new(),
+            power: None,
         }
     }
 }
@@ -112,6 +127,7 @@ impl Default for Device {
             memory: [80 << 30, 0],
             temperature: 40,
             milliwatts: 70_000,
+            average_milliwatts: None,
             limit_milliwatts: 700_000,
             megahertz: [1980, 2619],
             encoder: 0,
@@ -120,18 +136,36 @@ impl Default for Device {
             throttle: 0,
             state: 0,
             pcie: [0, 0],
+            pcie_counted: None,
             pcie_link: [5, 5, 16, 16],
             links: 0,
+            links_down: Vec::new(),
+            is_nvlink_5: false,
             link_kib_per_sec: 0,
+            uneven: false,
             link_megabytes_per_sec: 26_562,
             ecc: [0, 0],
             gpm: None,
+            gpm_pcie: [0.0, 0.0],
             processes: Vec::new(),
             churn: false,
             garbage: Vec::new(),
             parts: Vec::new(),
             errors: BTreeMap::new(),
         }
+    }
+}
+
+impl Device {
+    pub fn has_link(&self, link: u32) -> bool {
+        link < self.links && !self.links_down.contains(&link)
+    }
+
+    /// What a link has carried, or with the scope of all each of them.
+    pub fn link_kib(&self, scope: u32) -> f64 {
+        let links = (0..self.links).filter(|link| self.has_link(*link) && (scope == u32::MAX || scope == *link));
+        let parts: u64 = links.map(|link| if self.uneven { u64::from(link) + 1 } else { 1 }).sum();
+        uptime() * (self.link_kib_per_sec * parts) as f64
     }
 }
 
