@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(Values::of(&table(30, [1, 8], &[])), None, "too short");
     }
 
-    /// Of a Navi 31 that is idle: the driver sets the bit of the hot spot nearly always (`drm/amd` issue 3251).
+    /// On SMU 13.0.0 and 13.0.7 the driver sets the bit of the hot spot also on idle cards (`throttle_status` of libdrm_amdgpu_sys).
     #[test]
     fn a_hot_spot_that_is_cold_is_no_reason() {
         let hotspot = (1u64 << 36 | 1).to_le_bytes();
