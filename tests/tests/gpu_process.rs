@@ -232,7 +232,8 @@ fn samples_of_use_that_are_none() {
     nvml.record(&recording, &["-i", "0.1"], &script);
     for sample in with_gpus(&recording) {
         let told = sample["gpu"][0]["sm_utilization_pct"].as_f64().unwrap_or(0.0);
-        assert!(told <= 100.0, "{sample}");
+        // With one of those it would be all that there is.
+        assert!(told < 100.0, "{sample}");
     }
 }
 
