@@ -167,17 +167,20 @@ fn all_lists_of_processes_are_read() {
                          "nvmlDeviceGetMPSComputeRunningProcesses_v3": not_supported } });
     let nvml = Nvml::new(json!({ "devices": [{ "utilization": [40, 1], "processes": processes }, second] }));
     let recording = Recording::new();
-    let sees = recording.until(2, "\"process_gpu_usage\":0.4");
+    let sees = recording.until(2, "\"process_gpu_usage\":0.4,\"process_gpu_vram_mib\":3072.0");
     let script = format!("for n in 12 13 14; do sleep 10$n.25 & all=\"$all $!\"; done; {sees}; kill $all");
     nvml.record(&recording, &["-i", "0.2"], &script);
     let all = with_gpus(&recording);
-    let sample = all.iter().rfind(|sample| sample["cpu"]["process_gpu_usage"] == json!(0.4)).unwrap();
+    // With all three, none of which comes or goes at the same time as another.
+    let is_whole = |sample: &&Json| {
+        (&sample["cpu"]["process_gpu_usage"], &sample["cpu"]["process_gpu_vram_mib"]) == (&json!(0.4), &json!(3072.0))
+    };
+    let sample = all.iter().find(is_whole).unwrap();
     assert_eq!(sample["gpu"][0]["process_count"], json!(2));
     let list = sample["gpu"][0]["processes"].as_array().unwrap();
     // The work of a client may be counted to the server, so that it is not known.
     let shares: Vec<&Json> = list.iter().map(|process| &process["utilization_pct"]).collect();
     assert_eq!(shares, [&json!(40.0), &json!(null), &json!(0.0)]);
-    assert_eq!(number(sample, "/cpu/process_gpu_vram_mib"), 3072.0, "each counts once");
     assert_eq!(sample["gpu"][1]["processes"], json!([]), "a kind that it does not know has none");
 }
 
