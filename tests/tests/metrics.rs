@@ -44,7 +44,7 @@ fn t_cpu_03_without_a_pid_the_fields_of_the_process_are_null() {
         let cpu = sample["cpu"].as_object().unwrap();
         let fields: Vec<_> =
             cpu.iter().filter(|(name, _)| name.starts_with("process_") && *name != "process_count").collect();
-        assert_eq!(fields.len(), 34);
+        assert_eq!(fields.len(), 39);
         assert!(fields.iter().all(|(_, value)| value.is_null()), "{fields:?}");
     }
 }

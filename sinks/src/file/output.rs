@@ -4,11 +4,12 @@ use std::fs::{File, Metadata, Permissions};
 use std::io::{self, Seek};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use resource_tracker_core::trust::{Owner, Whose};
-use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_setfl};
 
 use super::IfExists;
 use super::contents::Contents;
@@ -20,6 +21,12 @@ use crate::stream::write_whole;
 
 /// How often it is looked whether a file that nobody renames is still where it was.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// So often an end is looked at that is not whole: each time another line can be on its way.
+const LOOKS: usize = 16;
+
+/// In between, where there is nothing to wait for.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Others can set the new file aside before it is locked, so often at most.
 const ATTEMPTS: usize = 64;
@@ -301,9 +308,24 @@ impl Output {
         anyhow::Error::new(error).context(format!("cannot write to {}", self.path.display()))
     }
 
-    /// Whether the last sample in the file is whole.
+    /// Whether the last sample in the file is whole. One that another tracker is writing just now will be.
     pub(super) fn ends_whole(&self) -> io::Result<bool> {
-        self.contents.end_whole(&self.file)
+        for _ in 0..LOOKS {
+            if self.contents.end_whole(&self.file)? {
+                return Ok(true);
+            }
+            self.wait_for_write();
+        }
+        Ok(false)
+    }
+
+    /// Comes back when the write that is under way is done: the kernel makes both wait for one lock. Where a file system cannot
+    /// do that, after a while.
+    fn wait_for_write(&self) {
+        // There is a first byte, so this changes nothing.
+        if fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, 1).is_err() {
+            thread::sleep(PAUSE);
+        }
     }
 }
 
@@ -329,6 +351,31 @@ mod tests {
 
     use super::*;
     use crate::encode::Encoder;
+
+    /// While a long line is written, the file ends wherever the kernel has got to.
+    #[test]
+    fn a_line_that_somebody_is_writing_is_not_torn() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run.jsonl");
+        let contents = Contents { encoder: Encoder::Json, gzip: false };
+        let output = Output::open(&path, 0o600, IfExists::Append, contents, false).unwrap();
+        let mut line = vec![b'x'; 256 << 10];
+        line.push(b'\n');
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut theirs = OpenOptions::new().append(true).open(&path).unwrap();
+                for _ in 0..400 {
+                    theirs.write_all(&line).unwrap();
+                    thread::sleep(PAUSE);
+                }
+            });
+            while !writer.is_finished() {
+                assert!(output.len() == 0 || output.ends_whole().unwrap());
+            }
+        });
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"half").unwrap();
+        assert!(!output.ends_whole().unwrap());
+    }
 
     #[test]
     fn an_end_that_somebody_has_added_to_is_not_replaced() {
