@@ -10,11 +10,14 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use crate::cpu_list;
 use crate::job::JobDetails;
 use crate::pid_namespace::speaks_of_us;
-use crate::procfile::{FASTEST, attribute};
+use crate::procfile::attribute;
 use crate::scan::number;
+use crate::slowing::Slowing;
 
 /// How often all processes are looked at.
 const REFRESH: Duration = Duration::from_secs(5);
+/// How often the root is, after a while.
+const ROOT: Duration = Duration::from_secs(1);
 
 /// CPUs that the job may run on.
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -32,7 +35,7 @@ impl SourceConfig for AffinityConfig {
             procfs: host.procfs.clone(),
             present: present.and_then(|list| cpu_list::count(&list)),
             root: None,
-            looked_at_root: None,
+            root_looks: Slowing::until(ROOT),
             looked_at_all: None,
             cpus: None,
         })))
@@ -61,7 +64,7 @@ struct AffinitySource {
     present: Option<u64>,
     /// Those of the root's first thread.
     root: Option<CpuSet>,
-    looked_at_root: Option<Instant>,
+    root_looks: Slowing,
     looked_at_all: Option<Instant>,
     cpus: Option<String>,
 }
@@ -71,8 +74,7 @@ impl Source for AffinitySource {
         let Some(job) = &tick.job else { return Ok(()) };
         let is_due =
             |last: Option<Instant>, pause| last.is_none_or(|at| tick.at.saturating_duration_since(at) >= pause);
-        if is_due(self.looked_at_root, FASTEST) {
-            self.looked_at_root = Some(tick.at);
+        if self.root_looks.is_due(tick.at) {
             let root = affinity(job.root);
             if (root.is_some() && root != self.root) || is_due(self.looked_at_all, REFRESH) {
                 self.looked_at_all = Some(tick.at);

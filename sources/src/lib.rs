@@ -29,6 +29,7 @@ mod procfile;
 mod run;
 pub mod run_queue;
 mod scan;
+mod slowing;
 pub mod tcp;
 
 pub use affinity::AffinityConfig;

@@ -21,8 +21,9 @@ use super::link::{Link, read_links};
 use super::netlink::{self, Device};
 use crate::job::JobDetails;
 use crate::pid_namespace::speaks_of_us;
-use crate::procfile::{FASTEST, read_into};
+use crate::procfile::read_into;
 use crate::scan::{find_near, lines};
+use crate::slowing::Slowing;
 
 /// How often the processes of the job are looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -47,7 +48,7 @@ impl SourceConfig for JobNetworkConfig {
                 namespaces: Vec::new(),
                 are_too_many: false,
                 root: None,
-                looked_at_root: None,
+                root_looks: Slowing::until(LOOK),
                 looked_at_all: None,
                 turn: 0,
                 links: None,
@@ -98,7 +99,7 @@ struct JobNetwork {
     are_too_many: bool,
     /// That of the root.
     root: Option<Id>,
-    looked_at_root: Option<Instant>,
+    root_looks: Slowing,
     looked_at_all: Option<Instant>,
     /// How many of the processes were looked at in this turn.
     turn: usize,
@@ -116,8 +117,7 @@ impl Source for JobNetwork {
         let details = JobDetails::of(job)?;
         let is_due =
             |last: Option<Instant>, pause| last.is_none_or(|at| tick.at.saturating_duration_since(at) >= pause);
-        if is_due(self.looked_at_root, FASTEST) {
-            self.looked_at_root = Some(tick.at);
+        if self.root_looks.is_due(tick.at) {
             let root = Id::of(&self.procfs, &job.root.to_string());
             if (root.is_some() && root != self.root) || is_due(self.looked_at_all, LOOK) {
                 self.looked_at_all = Some(tick.at);

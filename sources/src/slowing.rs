@@ -1,0 +1,37 @@
+//! When to look again at what a job changes of itself when it begins, and rarely later.
+
+use std::time::{Duration, Instant};
+
+use crate::procfile::FASTEST;
+
+/// At first as often as anything, then each time after twice as long.
+#[derive(Debug)]
+pub(crate) struct Slowing {
+    last: Option<Instant>,
+    pause: Duration,
+    longest: Duration,
+}
+
+impl Slowing {
+    pub(crate) fn until(longest: Duration) -> Self {
+        Self { last: None, pause: FASTEST, longest }
+    }
+
+    /// Whether it is time. It counts as looked at then.
+    pub(crate) fn is_due(&mut self, now: Instant) -> bool {
+        match self.last {
+            Some(last) if now.saturating_duration_since(last) < self.pause => return false,
+            Some(_) => self.pause = (self.pause * 2).min(self.longest),
+            None => (),
+        }
+        self.last = Some(now);
+        true
+    }
+}
+
+#[test]
+fn it_is_looked_at_less_and_less_often() {
+    let (start, mut slowing) = (Instant::now(), Slowing::until(Duration::from_secs(1)));
+    let looks = (0..50).filter(|tick| slowing.is_due(start + Duration::from_millis(100) * *tick));
+    assert_eq!(looks.collect::<Vec<u32>>(), [0, 1, 3, 7, 15, 25, 35, 45]);
+}
