@@ -9,8 +9,8 @@ use resource_tracker_core::unit::{Gauge, Info};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct JobLimitMetrics {
     /// CPUs that the tree may run on, as the kernel writes a list of them: `0-3,8`. Those of the first thread of each process
-    /// and of all threads of the root, which a `cpuset` or `taskset` can restrict. Looked at every 5 s, and when those of
-    /// the root change. `sched_getaffinity`
+    /// and of all threads of the root, which a `cpuset` or `taskset` can restrict. Looked at often at first, then every
+    /// 5 s. `sched_getaffinity`
     #[schemars(transform = Info)]
     pub process_cpus_allowed: Option<String>,
     /// Cores that the tree can use at a time: the CPUs of `process_cpus_allowed`, or the quota of its cgroup where that is less.

@@ -11,7 +11,7 @@ use resource_tracker_core::unit::Delta;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct JobNetworkMetrics {
     /// Bytes received over the edge of these namespaces, each once, from the sample on that first sees the namespace to the last
-    /// one in which a process of it lives. They are looked for every second, at the root and 100 other processes in turn. `/proc/PID/net/dev`
+    /// one in which a process of it lives. They are looked for often at first, then every 5 s, at the root and 100 other processes in turn. `/proc/PID/net/dev`
     #[schemars(transform = Delta("bytes"))]
     pub process_network_rx_bytes: Option<u64>,
     /// Bytes sent over the edge of these namespaces. As `process_network_rx_bytes`

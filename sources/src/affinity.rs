@@ -1,7 +1,7 @@
 //! CPUs that the job may run on.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use resource_tracker_core::prelude::*;
 use rustix::process::Pid;
@@ -14,10 +14,8 @@ use crate::procfile::attribute;
 use crate::scan::number;
 use crate::slowing::Slowing;
 
-/// How often all processes are looked at.
-const REFRESH: Duration = Duration::from_secs(5);
-/// How often the root is, after a while.
-const ROOT: Duration = Duration::from_secs(1);
+/// How often they are looked at, after a while.
+const RARELY: Duration = Duration::from_secs(5);
 
 /// CPUs that the job may run on.
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -34,9 +32,7 @@ impl SourceConfig for AffinityConfig {
         Ok(Some(Box::new(AffinitySource {
             procfs: host.procfs.clone(),
             present: present.and_then(|list| cpu_list::count(&list)),
-            root: None,
-            root_looks: Slowing::until(ROOT),
-            looked_at_all: None,
+            looks: Slowing::until(RARELY),
             cpus: None,
         })))
     }
@@ -62,25 +58,15 @@ struct AffinitySource {
     procfs: PathBuf,
     /// How many CPUs the machine has.
     present: Option<u64>,
-    /// Those of the root's first thread.
-    root: Option<CpuSet>,
-    root_looks: Slowing,
-    looked_at_all: Option<Instant>,
+    looks: Slowing,
     cpus: Option<String>,
 }
 
 impl Source for AffinitySource {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         let Some(job) = &tick.job else { return Ok(()) };
-        let is_due =
-            |last: Option<Instant>, pause| last.is_none_or(|at| tick.at.saturating_duration_since(at) >= pause);
-        if self.root_looks.is_due(tick.at) {
-            let root = affinity(job.root);
-            if (root.is_some() && root != self.root) || is_due(self.looked_at_all, REFRESH) {
-                self.looked_at_all = Some(tick.at);
-                self.root = root;
-                self.look(job.root, JobDetails::of(job)?);
-            }
+        if self.looks.is_due(tick.at) {
+            self.look(job.root, JobDetails::of(job)?);
         }
         out.section::<Affinity>().cpus.clone_from(&self.cpus);
         Ok(())
@@ -91,14 +77,15 @@ impl AffinitySource {
     /// A thread can be bound to one CPU while others of its process may use more.
     fn look(&mut self, root: i32, job: &JobDetails) {
         let has_all = |allowed: &CpuSet| Some(u64::from(allowed.count())) == self.present;
-        let mut allowed = self.root.unwrap_or_default();
+        let of_root = affinity(root);
+        let mut allowed = of_root.unwrap_or_default();
         for member in job.alive().map(|member| member.stat.pid).filter(|pid| *pid != root) {
             if has_all(&allowed) {
                 break;
             }
             add(&mut allowed, member);
         }
-        if self.root.is_some() && !has_all(&allowed) {
+        if of_root.is_some() && !has_all(&allowed) {
             let threads = std::fs::read_dir(self.procfs.join(format!("{root}/task"))).into_iter().flatten().flatten();
             let ids = threads.filter_map(|thread| i32::try_from(number(thread.file_name().as_encoded_bytes())?).ok());
             ids.for_each(|thread| add(&mut allowed, thread));

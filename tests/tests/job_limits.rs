@@ -38,8 +38,13 @@ fn first_cpu() -> String {
 #[test]
 fn four_spinners_on_one_cpu_have_one_core() {
     let Some(_) = own_cpus("a job on one CPU") else { return };
-    let cpu = first_cpu();
-    let sample = last(&["-i", "0.1"], &["taskset", "-c", &cpu, JOB, "burn", "4", "400"]);
+    let (cpu, recording) = (first_cpu(), Recording::new());
+    // It goes on until it was looked at behind `taskset`.
+    let script = format!("{JOB} burn 4 200; {}", recording.until(1, &format!("\"process_cpus_allowed\":\"{cpu}\"")));
+    let mut tracker = command(tracker());
+    tracker.args(["-i", "0.1", "-o"]).arg(recording.path()).args(["--", "taskset", "-c", &cpu, "sh", "-c", &script]);
+    recording.run(&mut tracker);
+    let sample = recording.samples().pop().unwrap();
     assert_eq!(cpus(&sample), (cpu.as_str(), 1.0));
     assert!(number(&sample, "/cpu/process_memory_limit_mib") <= number(&sample, "/memory/total_mib"));
 }

@@ -303,7 +303,7 @@ fn what_a_job_in_a_container_gets_is_its_own_and_counted_once() {
     let sum = |field: &str| told(field).iter().sum::<f64>() / MIB;
     let mut has_sent = false;
     let output = recording.run_until(&mut tracker, "what was sent", || {
-        // Both are found within a second.
+        // Both are found by then.
         if !has_sent && told("process_network_rx_bytes").len() > 25 {
             has_sent = true;
             container.send(&inner, "10.98.0.2", 32);

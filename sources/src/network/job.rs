@@ -25,8 +25,8 @@ use crate::procfile::read_into;
 use crate::scan::{find_near, lines};
 use crate::slowing::Slowing;
 
-/// How often the processes of the job are looked at.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often the processes of the job are looked at, after a while.
+const RARELY: Duration = Duration::from_secs(5);
 /// So many of them, in turn: a large job must not make it dear.
 const AT_ONCE: usize = 100;
 /// So many namespaces are read. Beyond that the sum is not known.
@@ -47,9 +47,7 @@ impl SourceConfig for JobNetworkConfig {
                 own,
                 namespaces: Vec::new(),
                 are_too_many: false,
-                root: None,
-                root_looks: Slowing::until(LOOK),
-                looked_at_all: None,
+                looks: Slowing::until(RARELY),
                 turn: 0,
                 links: None,
                 asked: None,
@@ -97,10 +95,7 @@ struct JobNetwork {
     own: Id,
     namespaces: Vec<Namespace>,
     are_too_many: bool,
-    /// That of the root.
-    root: Option<Id>,
-    root_looks: Slowing,
-    looked_at_all: Option<Instant>,
+    looks: Slowing,
     /// How many of the processes were looked at in this turn.
     turn: usize,
     /// Begun with the first namespace.
@@ -115,21 +110,14 @@ impl Source for JobNetwork {
         *metrics = JobNetworkMetrics::default();
         let Some(job) = &tick.job else { return Ok(()) };
         let details = JobDetails::of(job)?;
-        let is_due =
-            |last: Option<Instant>, pause| last.is_none_or(|at| tick.at.saturating_duration_since(at) >= pause);
-        if self.root_looks.is_due(tick.at) {
-            let root = Id::of(&self.procfs, &job.root.to_string());
-            if (root.is_some() && root != self.root) || is_due(self.looked_at_all, LOOK) {
-                self.looked_at_all = Some(tick.at);
-                self.root = root;
-                self.look(details);
-            }
+        if self.looks.is_due(tick.at) {
+            self.look(details);
         }
         let Some((rx, tx, is_new)) = self.read(details) else { return Ok(()) };
         if !self.are_too_many {
             (metrics.process_network_rx_bytes, metrics.process_network_tx_bytes) = (Some(rx), Some(tx));
         }
-        if is_new || is_due(self.asked, REFRESH) {
+        if is_new || self.asked.is_none_or(|at| tick.at.saturating_duration_since(at) >= REFRESH) {
             self.asked = Some(tick.at);
             self.ask();
         }
@@ -146,7 +134,7 @@ impl JobNetwork {
         }
         let some = job.members()[self.turn..].iter().take(AT_ONCE);
         self.turn += AT_ONCE;
-        let root = job.members().iter().take(1);
+        let root = job.members().iter().take(1).filter(|_| self.turn > AT_ONCE);
         for member in root.chain(some).filter(|member| !member.stat.is_dead()) {
             let Some(id) = self.not_own(member.stat.pid) else { continue };
             let is_known = self.namespaces.iter().any(|namespace| namespace.id == id);
