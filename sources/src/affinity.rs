@@ -33,6 +33,7 @@ impl SourceConfig for AffinityConfig {
             procfs: host.procfs.clone(),
             present: present.and_then(|list| cpu_list::count(&list)),
             looks: Slowing::until(RARELY),
+            allowed: CpuSet::new(),
             cpus: None,
         })))
     }
@@ -59,6 +60,8 @@ struct AffinitySource {
     /// How many CPUs the machine has.
     present: Option<u64>,
     looks: Slowing,
+    allowed: CpuSet,
+    /// The same as a list.
     cpus: Option<String>,
 }
 
@@ -90,7 +93,8 @@ impl AffinitySource {
             let ids = threads.filter_map(|thread| i32::try_from(number(thread.file_name().as_encoded_bytes())?).ok());
             ids.for_each(|thread| add(&mut allowed, thread));
         }
-        if allowed.count() > 0 {
+        if allowed.count() > 0 && allowed != self.allowed {
+            self.allowed = allowed;
             self.cpus =
                 Some(cpu_list::text((0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).map(|cpu| cpu as u64)));
         }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use resource_tracker_core::{Host, Moment, Observer, Sections, SourceConfig, Tick};
 use resource_tracker_sources::{
-    CgroupConfig, CpuConfig, DiskConfig, JobObserver, MemoryConfig, NetworkConfig, PressureConfig, ProcessConfig,
-    TrackedJob,
+    AffinityConfig, CgroupConfig, CpuConfig, DiskConfig, JobObserver, MemoryConfig, NetworkConfig, PressureConfig,
+    ProcessConfig, TrackedJob,
 };
 use resource_tracker_tests::in_time;
 
@@ -42,9 +42,10 @@ fn a_warm_tick_allocates_nothing() {
     // A shell that keeps running, with a child, so that all of it is read.
     let mut job = Command::new("sh").args(["-c", "while :; do :; done & sleep 100"]).process_group(0).spawn().unwrap();
     let process = ProcessConfig { pss_budget_pct: 0.0, ..ProcessConfig::default() };
-    let configs: [(&str, Box<dyn SourceConfig>); 7] = [
+    let configs: [(&str, Box<dyn SourceConfig>); 8] = [
         ("cpu", Box::new(CpuConfig::default())),
         ("process", Box::new(process)),
+        ("affinity", Box::new(AffinityConfig::default())),
         ("cgroup", Box::new(CgroupConfig::default())),
         ("memory", Box::new(MemoryConfig::default())),
         ("network", Box::new(NetworkConfig::default())),
