@@ -4,8 +4,6 @@ use resource_tracker_core::{Run, Sample};
 use resource_tracker_metrics::{CloudMetrics, HostMetrics};
 use serde_json::{Map, Value};
 
-use super::mask;
-
 /// What is sent of the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -46,7 +44,7 @@ pub(crate) fn of_run(run: &Run, command: SentCommand) -> Map<String, Value> {
     if command != SentCommand::None && !run.command.is_empty() {
         let words: Vec<String> = run.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let words = match command {
-            SentCommand::Masked => mask::command(&words),
+            SentCommand::Masked => resource_tracker_mask::command(&words),
             SentCommand::Program => words[0].rsplit('/').take(1).map(str::to_owned).collect(),
             SentCommand::Whole | SentCommand::None => words,
         };

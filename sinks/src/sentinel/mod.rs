@@ -1,6 +1,5 @@
 //! The Sentinel service: registers the run, streams its rows to S3 through a spool, and closes it.
 
-mod accounts;
 mod api;
 mod backoff;
 mod facts;
@@ -8,21 +7,16 @@ mod facts;
 pub mod fuzzing;
 mod http;
 mod left_behind;
-mod mask;
 mod remains;
 mod run_directory;
 mod run_files;
 mod s3;
 mod secret;
-mod secret_names;
-mod shell_words;
 mod spool;
 mod spool_limit;
 mod state;
 mod store;
 mod tls;
-mod token_forms;
-mod tool_forms;
 mod upload;
 mod worker;
 

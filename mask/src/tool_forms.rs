@@ -1,7 +1,7 @@
 //! Where some tools take a password that no name tells of.
 
-use super::accounts::{is_url, without_password};
-use super::secret_names::{is_name, is_secret};
+use crate::accounts::{is_url, without_password};
+use crate::secret_names::{is_name, is_secret};
 
 /// Tools (`*`: all whose names begin so), and how a password X is given to them: behind words that follow the tool, among
 /// which other options may stand. `_` is any word, `a|b` one of both, `-p~X` is `-p X`, `-pX` and, as the last of several
@@ -201,7 +201,7 @@ fn is_like(word: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::mask::tests::masked;
+    use crate::tests::masked;
 
     use super::*;
 

@@ -162,8 +162,8 @@ fn run(rest: &str, most: usize, is_part: impl Fn(u8) -> bool) -> &str {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::mask::command;
-    use super::super::mask::tests::masked;
+    use crate::command;
+    use crate::tests::masked;
 
     #[test]
     fn tokens_are_masked_and_what_is_like_them_is_not() {

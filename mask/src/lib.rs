@@ -1,10 +1,15 @@
 //! Takes what looks like a secret out of a command line.
 
-use super::accounts::{account, is_url, is_user_in_one, parameters, url, without_password};
-use super::secret_names::{is_bare_secret, is_name, is_secret};
-use super::shell_words::{reads_password, shell_words, substitution, unquoted};
-use super::token_forms;
-use super::tool_forms::ToolForms;
+mod accounts;
+mod secret_names;
+mod shell_words;
+mod token_forms;
+mod tool_forms;
+
+use accounts::{account, is_url, is_user_in_one, parameters, url, without_password};
+use secret_names::{is_bare_secret, is_name, is_secret};
+use shell_words::{reads_password, shell_words, substitution, unquoted};
+use tool_forms::ToolForms;
 
 /// Options whose value is `user:password`, or `user%password`.
 const USERS: [&str; 8] = ["-u", "-U", "--user", "--proxy-user", "--userpwd", "--creds", "--src-creds", "--dest-creds"];
@@ -25,7 +30,7 @@ const DEPTH: u32 = 6;
 /// The words of a command, with the values of options, variables and headers such as `--password X`, `token=…` and
 /// `-H "Authorization: …"`, the credentials in URLs, and tokens of a well-known form masked; also in a word that is a
 /// command line itself.
-pub(crate) fn command(words: &[String]) -> Vec<String> {
+pub fn command(words: &[String]) -> Vec<String> {
     let mut masked = once(words);
     // A mask can make plain what is beside it. Mostly nothing changes any more.
     for _ in 0..DEPTH {
@@ -164,18 +169,18 @@ fn text(line: &str, depth: u32) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
     /// Words are parted by `¦`.
-    pub(in super::super) fn masked(line: &str) -> String {
+    pub(crate) fn masked(line: &str) -> String {
         command(&line.split('¦').map(str::to_owned).collect::<Vec<_>>()).join("¦")
     }
 
     /// Lines, and what they become.
-    pub(in super::super) fn are_masked(cases: &[(&str, &str)]) {
+    pub(crate) fn are_masked(cases: &[(&str, &str)]) {
         for (line, expected) in cases {
             assert_eq!(masked(line), *expected);
         }

@@ -1,6 +1,6 @@
 //! Passwords behind the names of their users, and in addresses.
 
-use super::secret_names::{is_name, is_secret};
+use crate::secret_names::{is_name, is_secret};
 
 /// Parameters of an address that are secret, beside those whose names say so: signatures, and keys of interfaces.
 const PARAMETERS: [&str; 3] = ["key", "sig", "signature"];
@@ -116,7 +116,7 @@ fn is_secret_parameter(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::mask::tests::are_masked;
+    use crate::tests::are_masked;
 
     #[test]
     fn a_password_stands_between_a_user_and_a_host() {

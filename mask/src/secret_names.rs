@@ -143,8 +143,8 @@ fn last_word(name: &str) -> (&str, &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::mask::tests::are_masked;
     use super::*;
+    use crate::tests::are_masked;
 
     #[test]
     fn the_last_word_of_a_name_tells() {

@@ -1,6 +1,6 @@
 //! Command lines in one word, roughly as a shell reads them.
 
-use super::secret_names::is_secret;
+use crate::secret_names::is_secret;
 
 /// Whether a command takes a password from its standard input: `docker login --password-stdin`.
 pub(super) fn reads_password(command: &[(&str, usize, usize)]) -> bool {
@@ -71,7 +71,7 @@ pub(super) fn unquoted(word: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::mask::tests::are_masked;
+    use crate::tests::are_masked;
 
     #[test]
     fn what_is_fed_to_one_that_reads_a_password_is_masked() {
