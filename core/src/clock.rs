@@ -8,12 +8,13 @@ pub(crate) struct Clock {
     start: Instant,
     interval: Duration,
     next: u64,
+    missed: u64,
 }
 
 impl Clock {
     /// A clock whose first tick is due one `interval` after `start`. An interval of zero counts as one nanosecond.
     pub(crate) fn new(start: Instant, interval: Duration) -> Self {
-        Self { start, interval: interval.max(Duration::from_nanos(1)), next: 1 }
+        Self { start, interval: interval.max(Duration::from_nanos(1)), next: 1, missed: 0 }
     }
 
     /// How long it is until the next tick is due; zero when it is late.
@@ -24,6 +25,11 @@ impl Clock {
         Duration::new((nanos / 1_000_000_000) as u64, (nanos % 1_000_000_000) as u32)
     }
 
+    /// How many ticks were left out so far.
+    pub(crate) fn missed(&self) -> u64 {
+        self.missed
+    }
+
     /// Marks the tick that is taken at `now`, and says when that was due. Ticks that were missed meanwhile are left out,
     /// and so is one that is due in less than a quarter of the interval, so that no two are taken at once; the ones that
     /// follow are on the grid again.
@@ -31,6 +37,7 @@ impl Clock {
         let soon = now.saturating_duration_since(self.start).saturating_add(self.interval / 4);
         let passed = soon.as_nanos() / self.interval.as_nanos();
         let number = self.next.max(u64::try_from(passed).unwrap_or(u64::MAX - 1));
+        self.missed += number - self.next;
         self.next = number + 1;
         let nanos = u64::try_from(u128::from(number) * self.interval.as_nanos()).unwrap_or(u64::MAX);
         self.start + Duration::from_nanos(nanos)
@@ -59,6 +66,7 @@ mod tests {
         let mut clock = Clock::new(start, 10 * MS);
         assert_eq!(clock.advance(start + 47 * MS), start + 40 * MS);
         assert_eq!(clock.until_next(start + 47 * MS), 3 * MS);
+        assert_eq!(clock.missed(), 3);
     }
 
     #[test]

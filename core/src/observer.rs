@@ -17,12 +17,14 @@ pub struct Moment {
     pub interval: Duration,
     /// Whether the run ends with it.
     pub last: bool,
+    /// Samples that were due so far and were not taken, because the one before took too long.
+    pub missed: u64,
 }
 
 impl Moment {
     /// One that is not the last: what a test of an observer needs.
     pub fn new(number: u64, at: Instant, elapsed: Duration, interval: Duration) -> Self {
-        Self { number, at, elapsed, interval, last: false }
+        Self { number, at, elapsed, interval, last: false, missed: 0 }
     }
 }
 

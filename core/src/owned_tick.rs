@@ -14,6 +14,7 @@ pub(crate) struct OwnedTick {
     pub(crate) elapsed: Duration,
     interval: Duration,
     last: bool,
+    missed: u64,
     /// Its root, whether the tracker has started it, and its processes.
     job: Option<(i32, bool, Vec<i32>)>,
 }
@@ -25,6 +26,7 @@ impl OwnedTick {
             elapsed: tick.elapsed,
             interval: tick.interval,
             last: tick.last,
+            missed: tick.missed,
             job: tick.job.map(|job| (job.root, job.spawned, job.members.to_vec())),
         }
     }
@@ -32,6 +34,7 @@ impl OwnedTick {
     /// The tick as it is now.
     pub(crate) fn lend(&self) -> Tick<'_> {
         let job = self.job.as_ref().map(|(root, spawned, pids)| ObservedJob::new(*root, *spawned, pids));
-        Tick { last: self.last, job, ..Tick::new(self.number, Instant::now(), self.elapsed, self.interval) }
+        let tick = Tick::new(self.number, Instant::now(), self.elapsed, self.interval);
+        Tick { last: self.last, missed: self.missed, job, ..tick }
     }
 }

@@ -1,6 +1,7 @@
 //! What travels from the sources to the sinks.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -195,6 +196,10 @@ impl Sections {
     }
 }
 
+/// No sample has more sections, or longer names.
+const MOST_SECTIONS: usize = 1000;
+const LONGEST_NAME: usize = 256;
+
 /// What came of reading a source, as of one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -257,6 +262,19 @@ impl Sample {
         self.states.iter().find(|(name, _)| **name == *source).map(|(_, state)| *state)
     }
 
+    /// Section `T` of every source that wrote it, also where it is JSON: in a recording, or from a plugin. Then it costs more
+    /// than [`all`](Self::all), and what cannot be read as a `T` is an error.
+    pub fn read_all<T: Section + DeserializeOwned>(&self) -> impl Iterator<Item = serde_json::Result<Cow<'_, T>>> {
+        let slots = self.parts.iter().flat_map(|sections| sections.slots.iter()).filter(|slot| slot.fresh);
+        slots.filter(|slot| slot.name == T::NAME).filter_map(|slot| {
+            let section = slot.value.as_any();
+            let typed = section.downcast_ref().map(|section| Ok(Cow::Borrowed(section)));
+            typed.or_else(|| {
+                Some(serde_json::from_str(section.downcast_ref::<JsonSection>()?.text.get()).map(Cow::Owned))
+            })
+        })
+    }
+
     /// Section `name` as a `T`, whoever wrote it: the fields that `T` has and the section has. Unlike
     /// [`get`](Self::get) it also finds what came from a plugin, and works in one; and it costs more.
     pub fn read<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
@@ -281,7 +299,12 @@ impl Sample {
         let seconds = |secs: f64| Duration::try_from_secs_f64(secs).unwrap_or_default();
         let mut sections = Sections::default();
         let is_section = |value: &RawValue| value.get().starts_with(['{', '[']);
-        for (name, value) in members.iter().filter(|(_, value)| is_section(value)) {
+        let found = || members.iter().filter(|(_, value)| is_section(value));
+        // Names are kept for good.
+        if found().count() > MOST_SECTIONS || found().any(|(name, _)| name.len() > LONGEST_NAME) {
+            return Err(serde::de::Error::custom("it has more sections, or longer names of them, than a sample has"));
+        }
+        for (name, value) in found() {
             sections.put_json(keep(name), value, &[]);
         }
         Ok(Self {

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::job::{Outcome, Run};
+use crate::registry::Registry;
 use crate::sample::Sample;
 
 /// How long the end of a run waits for a sink that makes no progress, unless its configuration asks for more.
@@ -41,17 +42,24 @@ pub trait Sink: Send {
 }
 
 /// What a sink may want to know before the run begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct SinkContext {
     /// Whether a command is wrapped. Standard output belongs to the command then.
     pub wraps_command: bool,
+    /// What there is, with the sections of the plugins that were loaded; a sink in a plugin knows those of its own.
+    pub registry: Registry,
 }
 
 impl SinkContext {
-    /// Of a run that wraps a command, or not.
+    /// Of a run that wraps a command, or not, with what is linked in.
     pub fn new(wraps_command: bool) -> Self {
-        Self { wraps_command }
+        Self { wraps_command, registry: Registry::new() }
+    }
+
+    /// The same with what was loaded.
+    pub fn with_registry(self, registry: Registry) -> Self {
+        Self { registry, ..self }
     }
 }
 

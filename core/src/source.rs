@@ -27,6 +27,8 @@ pub struct Tick<'a> {
     pub interval: Duration,
     /// Whether the run ends with it. No further one follows.
     pub last: bool,
+    /// Samples that were due so far and were not taken, because the one before took too long. A plugin is not told: there it is 0.
+    pub missed: u64,
     /// The ids of all processes of the machine, in ascending order, when they were listed at this tick. A source with a
     /// thread of its own never has them.
     pub processes: Option<&'a [i32]>,
@@ -37,7 +39,7 @@ pub struct Tick<'a> {
 impl<'a> Tick<'a> {
     /// A tick without a job: what a test of a source needs.
     pub fn new(number: u64, at: Instant, elapsed: Duration, interval: Duration) -> Self {
-        Self { number, at, elapsed, interval, last: false, processes: None, job: None }
+        Self { number, at, elapsed, interval, last: false, missed: 0, processes: None, job: None }
     }
 
     /// The same with a job.
@@ -47,8 +49,8 @@ impl<'a> Tick<'a> {
 
     /// What was seen at a moment.
     pub fn of(moment: &Moment, seen: Observation<'a>) -> Self {
-        let Moment { number, at, elapsed, interval, last } = *moment;
-        Self { number, at, elapsed, interval, last, processes: seen.processes, job: seen.job }
+        let Moment { number, at, elapsed, interval, last, missed } = *moment;
+        Self { number, at, elapsed, interval, last, missed, processes: seen.processes, job: seen.job }
     }
 
     /// For how long its sample can be kept waiting by what works on another thread.

@@ -1,5 +1,5 @@
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use resource_tracker_core::Section;
 use resource_tracker_core::unit::{Delta, Gauge, Info};
@@ -8,7 +8,7 @@ use resource_tracker_core::unit::{Delta, Gauge, Info};
 /// that `path` names, and null where that does not count it: on v1 each controller has its own hierarchy, in which the
 /// job can be elsewhere. (In a hierarchy in which one was made for the job, it is that one.) Limits are the lowest that hold for the job, on the way up, and null where none is set. Without
 /// a job it is the tracker's own cgroup, and only there when something limits it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CgroupMetrics {
     /// Path below the root of the hierarchy: the cgroup that was made for the job, else the one that it is in. On v2 it is
     /// the nearest one upwards that has controllers.

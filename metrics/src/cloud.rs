@@ -1,12 +1,12 @@
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use resource_tracker_core::Section;
 use resource_tracker_core::unit::Info;
 
 /// The cloud that the machine is rented from: `cloud`. It is in one sample, the first after the metadata service has
 /// answered or was given up. All fields are null where there is no cloud.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CloudMetrics {
     /// Who rents it out: aws, gcp, azure, hcloud, upcloud, alicloud, ovh, vultr, digitalocean, oci, scaleway, linode
     #[schemars(transform = Info)]

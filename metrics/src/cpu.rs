@@ -1,11 +1,11 @@
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use resource_tracker_core::Section;
 use resource_tracker_core::unit::{Delta, Gauge, Info};
 
 /// The machine's processors: `cpu`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuMetrics {
     /// Cores in use: 0 to the number of logical CPUs, and no percentage, in spite of the name, which the specification
     /// gives it. 1.5 is one core and a half. The share of all time that was neither idle nor iowait, times the number of

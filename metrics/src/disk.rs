@@ -1,9 +1,11 @@
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use resource_tracker_core::unit::{Counter, Gauge};
 
 use super::list_section;
+
+use crate::lenient::known;
 
 list_section! {
     /// The disks and what is mounted from them: `disk`. One entry per whole block device that has a capacity;
@@ -13,7 +15,7 @@ list_section! {
 }
 
 /// One disk, or one file system without a block device.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DiskMetrics {
     /// Kernel name of the device, such as `nvme0n1`, or the source of the mount, such as `server:/export`.
     pub device: String,
@@ -24,8 +26,10 @@ pub struct DiskMetrics {
     /// Serial number or WWID. `/sys/block/DEV/device/serial`, `/sys/block/DEV/serial`, `/sys/block/DEV/wwid`
     pub serial: Option<String>,
     /// Kind of drive. The kernel's name of it, and `/sys/block/DEV/queue/rotational`
+    #[serde(default, deserialize_with = "known")]
     pub device_type: Option<DiskType>,
     /// What it is to the devices above and below it. The kernel's name of it, `/sys/block/DEV/hidden` and `slaves`
+    #[serde(default, deserialize_with = "known")]
     pub kind: Option<DiskKind>,
     /// Size of the device. `/sys/block/DEV/size` × 512
     #[schemars(transform = Gauge("bytes"))]
@@ -79,7 +83,7 @@ pub struct DiskMetrics {
 }
 
 /// Kind of drive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum DiskType {
@@ -92,7 +96,7 @@ pub enum DiskType {
 }
 
 /// What a block device is to others.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum DiskKind {
@@ -110,7 +114,7 @@ pub enum DiskKind {
 }
 
 /// One mounted file system. Its numbers are null while it does not answer (a dead NFS server, a hung FUSE daemon).
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DiskMountMetrics {
     /// Where it is mounted. `/proc/self/mountinfo`
     pub mount_point: String,

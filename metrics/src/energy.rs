@@ -1,5 +1,5 @@
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use resource_tracker_core::Section;
 use resource_tracker_core::unit::{Delta, Gauge, Info};
@@ -8,7 +8,7 @@ use super::shared_section;
 
 /// Energy that the machine used, by domain (RAPL). A package contains its cores; `psys`, where there is one, contains
 /// all; so they are not to be added up.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Energy(pub Vec<EnergyMetrics>);
 
@@ -25,7 +25,7 @@ impl Section for Energy {
 shared_section!(Energy);
 
 /// One domain.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EnergyMetrics {
     /// Name in `/sys/class/powercap`, such as `intel-rapl:0:1`.
     #[schemars(transform = Info)]

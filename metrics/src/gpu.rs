@@ -3,11 +3,11 @@ use std::collections::BTreeMap;
 use resource_tracker_core::unit::{Counter, Delta, Gauge, Info};
 use resource_tracker_core::{Section, SectionEntry, register_section};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The accelerators: `gpu`. Empty on a machine without any. A field that a device does not have, or that it may not
 /// be asked for, is null.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Gpus(pub Vec<GpuMetrics>);
 
@@ -24,7 +24,7 @@ impl Section for Gpus {
 register_section!(entry SectionEntry::always_present::<Gpus>().shared());
 
 /// One accelerator, or one part of it that is used as a device of its own (MIG).
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GpuMetrics {
     /// Identifier of the device, stable over reboots. NVML `DeviceGetUUID`; on AMD the PCI bus address
     #[schemars(transform = Info)]
@@ -164,7 +164,7 @@ pub struct GpuMetrics {
 }
 
 /// One NVLink of a device.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NvLinkMetrics {
     /// Number of the link.
     #[schemars(transform = Info)]
@@ -181,7 +181,7 @@ pub struct NvLinkMetrics {
 }
 
 /// What one process of the tracked tree has of a device.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GpuProcess {
     /// Its process id.
     #[schemars(transform = Info)]

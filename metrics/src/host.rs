@@ -1,11 +1,13 @@
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use resource_tracker_core::Section;
 use resource_tracker_core::unit::{Gauge, Info};
 
+use crate::lenient::known;
+
 /// The machine itself: `host`. It is in the first sample, or as soon as the GPUs are known, but for `host_allocation`; a field that the user suppresses is left out.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostMetrics {
     /// Identifier of the machine. On AWS the instance's id, `/sys/class/dmi/id/board_asset_tag`; elsewhere
     /// `/etc/machine-id`
@@ -23,7 +25,7 @@ pub struct HostMetrics {
     /// Whether the job has the machine for itself, by its share of what the machine used over the run. It is in the last
     /// sample only.
     #[schemars(transform = Info)]
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "known", skip_serializing_if = "Option::is_none")]
     pub host_allocation: Option<HostAllocation>,
     /// Logical CPUs. `processor` lines of `/proc/cpuinfo`
     #[schemars(transform = Gauge("CPUs"))]
@@ -57,7 +59,7 @@ pub struct HostMetrics {
 }
 
 /// Whether others use the machine beside the job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum HostAllocation {

@@ -1,12 +1,12 @@
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use resource_tracker_core::Section;
 use resource_tracker_core::unit::{Gauge, Info};
 
 /// What the process tree that is tracked may use at most, in `cpu` beside what it uses. All fields are null when no process is
 /// tracked; once nothing of it lives, they stay as they were.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobLimitMetrics {
     /// CPUs that the tree may run on, as the kernel writes a list of them: `0-3,8`. Those of the first thread of each process
     /// and of all threads of the root, which a `cpuset` or `taskset` can restrict. Looked at often at first, then every

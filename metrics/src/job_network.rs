@@ -1,5 +1,5 @@
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use resource_tracker_core::Section;
 use resource_tracker_core::unit::Delta;
@@ -8,7 +8,7 @@ use resource_tracker_core::unit::Delta;
 /// containers, in `cpu` beside what else the tree uses. One that a process of the tree in another such namespace has made or
 /// entered lies within that one, and is not counted again. All fields are null where there is no such namespace, more than 64, or
 /// no process of the tree lives: what passes through the tracker's own is not told by process.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobNetworkMetrics {
     /// Bytes received over the edge of these namespaces, each once, from the sample on that first sees the namespace to the last
     /// one in which a process of it lives. They are looked for often at first, then every 5 s, at the root and 100 other processes in turn. `/proc/PID/net/dev`

@@ -19,8 +19,11 @@ mod gpu;
 mod host;
 mod job_limits;
 mod job_network;
+mod lenient;
+mod mark;
 mod memory;
 mod network;
+mod outcome;
 mod perf;
 mod pressure;
 mod process;
@@ -35,8 +38,10 @@ pub use gpu::{GpuMetrics, GpuProcess, Gpus, NvLinkMetrics};
 pub use host::{HostAllocation, HostMetrics};
 pub use job_limits::JobLimitMetrics;
 pub use job_network::JobNetworkMetrics;
+pub use mark::{Mark, MarkKind, Marks};
 pub use memory::MemoryMetrics;
 pub use network::{NetworkMetrics, Networks};
+pub use outcome::OutcomeMetrics;
 pub use perf::PerfMetrics;
 pub use pressure::{PressureMetrics, ResourcePressure, Stall};
 pub use process::{CounterAccounting, JobGpuMetrics, PeakSource, ProcessAccounting, ProcessMetrics};
@@ -54,7 +59,7 @@ use shared_section;
 macro_rules! list_section {
     ($(#[$doc:meta])* $list:ident($item:ty), $name:literal) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, schemars::JsonSchema)]
+        #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
         #[serde(transparent)]
         pub struct $list(pub Vec<$item>);
 

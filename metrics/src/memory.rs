@@ -1,11 +1,11 @@
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use resource_tracker_core::Section;
 use resource_tracker_core::unit::Gauge;
 
 /// The machine's memory: `memory`. All from `/proc/meminfo`, in MiB (1,048,576 bytes), but for the faults.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryMetrics {
     /// Memory that the kernel manages. `MemTotal`
     #[schemars(transform = Gauge("MiB"))]

@@ -1,5 +1,5 @@
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use resource_tracker_core::unit::{Counter, Gauge};
 
@@ -11,7 +11,7 @@ list_section! {
 }
 
 /// One network interface.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NetworkMetrics {
     /// Name of the interface, such as `eth0`. `/proc/net/dev`
     pub interface: String,

@@ -1,5 +1,5 @@
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use resource_tracker_core::Section;
 use resource_tracker_core::unit::{Delta, Gauge, Info};
@@ -7,7 +7,7 @@ use resource_tracker_core::unit::{Delta, Gauge, Info};
 /// What the CPU and the scheduler counted for the job, through `perf_event_open(2)` on its root with inheritance. Counters
 /// that share a hardware register are scaled to the whole time. A counter that is not there (in a virtual machine,
 /// or for lack of permission) is null.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PerfMetrics {
     /// Whether work in the kernel is left out, because `kernel.perf_event_paranoid` does not let it be counted.
     #[schemars(transform = Info)]

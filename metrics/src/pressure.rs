@@ -1,12 +1,12 @@
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use resource_tracker_core::Section;
 use resource_tracker_core::unit::Gauge;
 
 /// How long tasks waited for what they need: `pressure`. Pressure stall information of the kernel, `/proc/pressure`;
 /// missing where the kernel has none (before 4.20, or `psi=0`).
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PressureMetrics {
     /// Waiting for a CPU. `/proc/pressure/cpu`
     pub cpu: Option<ResourcePressure>,
@@ -20,7 +20,7 @@ pub struct PressureMetrics {
 }
 
 /// The pressure on one resource.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResourcePressure {
     /// At least one task waited. Line `some`
     pub some: Stall,
@@ -30,7 +30,7 @@ pub struct ResourcePressure {
 }
 
 /// The share of time in which tasks waited.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Stall {
     /// Share of the last 10 seconds, averaged by the kernel. `avg10`
     #[schemars(transform = Gauge("percent"))]

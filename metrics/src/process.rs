@@ -1,16 +1,19 @@
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use resource_tracker_core::Section;
 use resource_tracker_core::unit::{Delta, Gauge, Info};
 
+use crate::lenient::known;
+
 /// The process tree that is tracked, in `cpu` beside the machine's figures. All fields are null when no process is
 /// tracked or the process was never seen. Once nothing of it lives, what it holds is null (memory, its share of GPUs)
 /// and so spoils no mean, what is counted is 0, and its peak stays.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessMetrics {
     /// How CPU time was counted.
     #[schemars(transform = Info)]
+    #[serde(default, deserialize_with = "known")]
     pub process_accounting: Option<ProcessAccounting>,
     /// Cores that the tree used. The process CPU-time clock of each, `cutime` + `cstime` of `/proc/PID/stat` and `wait4`
     /// for what has ended
@@ -52,6 +55,7 @@ pub struct ProcessMetrics {
     pub process_peak_memory_mib: Option<f64>,
     /// How `process_peak_memory_mib` was found.
     #[schemars(transform = Info)]
+    #[serde(default, deserialize_with = "known")]
     pub process_peak_source: Option<PeakSource>,
     /// Anonymous memory of the tree: heaps and stacks. This one and the next four are sums over the processes, in which what
     /// some share counts in each. They are read of at most 100 threads a second. `/proc/PID/status`, `RssAnon`, since
@@ -78,6 +82,7 @@ pub struct ProcessMetrics {
     pub process_kinds_age_secs: Option<f64>,
     /// How faults and I/O were counted.
     #[schemars(transform = Info)]
+    #[serde(default, deserialize_with = "known")]
     pub process_io_accounting: Option<CounterAccounting>,
     /// Bytes that the tree caused to be read from storage. `/proc/PID/io`, `read_bytes`; for what has ended the same at its
     /// end, or `ru_inblock` of `wait4`
@@ -116,6 +121,7 @@ pub struct ProcessMetrics {
     /// How context switches were counted. While a command lives they are sampled: only its end tells of children that were too short
     /// to be seen. Those are in the last sample, whose word holds for the sum over the run.
     #[schemars(transform = Info)]
+    #[serde(default, deserialize_with = "known")]
     pub process_switches_accounting: Option<CounterAccounting>,
     /// Times that a thread of the tree gave up its CPU to wait. `/proc/PID/task/TID/status`, of at most 100 threads a second; for
     /// what has ended `ru_nvcsw` of `wait4`
@@ -127,7 +133,7 @@ pub struct ProcessMetrics {
 }
 
 /// How the CPU time of the tree was counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum ProcessAccounting {
@@ -140,7 +146,7 @@ pub enum ProcessAccounting {
 }
 
 /// How what the tree did was counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum CounterAccounting {
@@ -151,7 +157,7 @@ pub enum CounterAccounting {
 }
 
 /// How the most memory that the tree needed at one time was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum PeakSource {
@@ -170,7 +176,7 @@ crate::shared_section!(ProcessMetrics);
 
 /// What the tree that is tracked has of all GPUs, in `cpu` beside what else it uses. All fields are null when no process is
 /// tracked, and once nothing of it lives.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobGpuMetrics {
     /// GPUs that the tree used, as the sum of its shares of each; null where there is no GPU, or one does not tell.
     /// `processes` of `gpu`

@@ -1,15 +1,30 @@
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use resource_tracker_core::Job;
-use resource_tracker_core::Section;
-use resource_tracker_core::unit::Info;
+use resource_tracker_core::unit::{Gauge, Info};
+use resource_tracker_core::{Job, Run, Section};
 
-/// What the run is called: `run`. It is in the first sample, and only when there is something to tell.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+/// The run itself: `run`. It is in the first sample.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunMetrics {
+    /// Identifier that no other run has: a UUID of version 7, which begins with the time.
+    #[schemars(transform = Info)]
+    pub id: String,
+    /// The command with its arguments, in which what looks like a password, a token or a key is `***`. Empty when none was started.
+    #[schemars(transform = Info)]
+    pub command: Vec<String>,
+    /// When the run began, in milliseconds since the Unix epoch.
+    #[schemars(transform = Gauge("milliseconds"))]
+    pub started_ms: u64,
+    /// Time between two samples, as it was asked for.
+    #[schemars(transform = Gauge("seconds"))]
+    pub interval_secs: f64,
+    /// Version of the tracker.
+    #[schemars(transform = Info)]
+    pub version: String,
     /// Labels that were given, or that the batch system, the workflow or the container tells.
     pub labels: RunLabels,
     /// Any further labels, by name.
@@ -17,7 +32,7 @@ pub struct RunMetrics {
 }
 
 /// The labels that are set.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunLabels {
     /// Label of the run, which is `job_name` in every sample.
     #[schemars(transform = Info)]
@@ -66,8 +81,25 @@ pub struct RunLabels {
 }
 
 impl RunMetrics {
-    /// What a job is called; `None` when it is called nothing.
-    pub fn of(job: &Job) -> Option<Self> {
+    /// What is known of a run when it begins. Its command is taken as it is: who shows it masks it before.
+    pub fn of(id: String, run: &Run) -> Self {
+        let words = run.command.iter().map(|word| word.to_string_lossy().into_owned());
+        let since = run.started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self {
+            id,
+            command: words.collect(),
+            started_ms: since.as_millis() as u64,
+            interval_secs: run.interval.as_secs_f64(),
+            version: run.version.to_owned(),
+            labels: RunLabels::of(&run.job),
+            tags: run.job.tags.clone(),
+        }
+    }
+}
+
+impl RunLabels {
+    /// What a job is called.
+    pub fn of(job: &Job) -> Self {
         let Job {
             name,
             project_name,
@@ -80,10 +112,9 @@ impl RunMetrics {
             executor,
             external_run_id,
             container_image,
-            tags,
             ..
         } = job.clone();
-        let labels = RunLabels {
+        Self {
             job_name: name,
             project_name,
             stage_name,
@@ -95,8 +126,7 @@ impl RunMetrics {
             executor,
             external_run_id,
             container_image,
-        };
-        (labels != RunLabels::default() || !tags.is_empty()).then_some(Self { labels, tags })
+        }
     }
 }
 
@@ -120,11 +150,13 @@ mod tests {
             _ => (key.clone(), Json::from(key.as_str())),
         });
         let job: Job = serde_json::from_value(Json::Object(named.collect()))?;
-        let metrics = RunMetrics::of(&job).unwrap_or_default();
+        let mut run = Run::default();
+        run.job = job;
+        let metrics = RunMetrics::of("id".into(), &run);
         let labels: Map<String, Json> = serde_json::from_value(serde_json::to_value(&metrics.labels)?)?;
         assert_eq!((labels.len() + 1, metrics.tags.len()), (keys.len(), 1));
         assert!(labels.iter().all(|(key, value)| key == value || key == "job_name"));
-        assert_eq!(RunMetrics::of(&Job::default()), None);
+        assert_eq!(RunLabels::of(&Job::default()), RunLabels::default());
         Ok(())
     }
 }

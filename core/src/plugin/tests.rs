@@ -201,7 +201,7 @@ fn a_source_is_described_configured_read_and_closed() {
 fn a_sink_gets_the_run_as_it_was() {
     let sink = *plugin().sinks.iter().find(|sink| sink.info.component.name == "test-calls").unwrap();
     let config = sink.configure(Map::new()).unwrap();
-    let mut open = config.build(&SinkContext { wraps_command: true }).unwrap();
+    let mut open = config.build(&SinkContext::new(true)).unwrap();
     let mut run = Run::default();
     run.job.name = Some("nightly".into());
     open.start(&run).unwrap();

@@ -85,7 +85,7 @@ mod tests {
 
     fn moment(number: u64, start: Instant) -> Moment {
         let at = start + SECOND * number as u32;
-        Moment { number, at, elapsed: Duration::ZERO, interval: SECOND, last: false }
+        Moment { number, at, elapsed: Duration::ZERO, interval: SECOND, last: false, missed: 0 }
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub(super) struct Sampler {
     observer: ObserverRunner,
     previous: Instant,
     number: u64,
+    missed: u64,
     /// Counts what the sampler has got done, so that one that hangs can be told from one on a busy machine.
     steps: Arc<AtomicUsize>,
 }
@@ -66,6 +67,7 @@ impl Sampler {
             observer,
             previous: Instant::now(),
             number: 0,
+            missed: 0,
             steps,
         }
     }
@@ -100,6 +102,7 @@ impl Sampler {
                 Err(RecvTimeoutError::Timeout) => {
                     let now = Instant::now();
                     let due = clock.advance(now);
+                    self.missed = clock.missed();
                     self.sample(now, due, Kind::Regular);
                 }
                 Ok(Order::LastSample(done)) => {
@@ -116,7 +119,8 @@ impl Sampler {
     }
 
     fn moment(&self, at: Instant, last: bool) -> Moment {
-        Moment { number: self.number, at, elapsed: Duration::ZERO, interval: self.run.interval, last }
+        let (interval, missed) = (self.run.interval, self.missed);
+        Moment { number: self.number, at, elapsed: Duration::ZERO, interval, last, missed }
     }
 
     /// Takes the baseline, which was `due` then.

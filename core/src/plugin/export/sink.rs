@@ -59,7 +59,7 @@ unsafe extern "C" fn open_sink(
         guarded(host, reply, || {
             let entry = Exported::<_, SinkEntry>::entry(this);
             let config: Box<dyn SinkConfig> = parse(entry.name, text(config)?)?;
-            let context = SinkContext { wraps_command: (*host).flags & RT_HOST_WRAPS_COMMAND != 0 };
+            let context = SinkContext::new((*host).flags & RT_HOST_WRAPS_COMMAND != 0);
             let open = OpenSink { sink: config.build(&context)?, run: Arc::default(), host };
             *state = Box::into_raw(Box::new(open)).cast();
             Ok(RT_OK)

@@ -1,0 +1,192 @@
+//! What the command says of itself: lines that come through a pipe of the tracker's.
+//!
+//! Nobody inherits the pipe. Who may look at the tracker (a process of the same user, or root) opens `/proc/PID/fd/100` of it,
+//! writes a line, and closes it: no file is made, and nothing of the command's environment or descriptors is changed.
+
+use std::io;
+use std::ops::RangeInclusive;
+use std::os::fd::OwnedFd;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use resource_tracker_core::{Schedule, Sections, Source, Tick};
+use resource_tracker_metrics::{Mark, MarkKind, Marks};
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use serde::{Deserialize, Serialize};
+
+/// The pipe has the first of these numbers, or the first that is free: commands use lower ones.
+pub const MARK_DESCRIPTORS: RangeInclusive<i32> = 100..=115;
+
+/// What a pipe holds.
+const PIPE: usize = 64 << 10;
+/// More than is said between two samples, as a rule.
+const READ: usize = 4096;
+/// Names are cut there, in bytes.
+const LONGEST_NAME: usize = 200;
+/// So many in a sample; a command that says more is not listened to until the next one.
+const MOST_MARKS: usize = 1000;
+
+/// A line of the pipe that is JSON. Any other line is the name of a phase that begins when it is read.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct MarkLine {
+    /// What the moment is called.
+    pub name: String,
+    /// What begins or ends there.
+    #[serde(default)]
+    pub kind: MarkKind,
+    /// When that is, in milliseconds since the Unix epoch.
+    pub at_ms: Option<u64>,
+}
+
+/// Reads what the command has said since the tick before.
+#[derive(Debug)]
+pub struct MarkSource {
+    pipe: OwnedFd,
+    buffer: Vec<u8>,
+    /// When it was read last.
+    since_ms: u64,
+}
+
+impl MarkSource {
+    /// It is read at every tick.
+    pub const SCHEDULE: Schedule = Schedule::new(resource_tracker_core::Cadence::EveryTick);
+
+    /// Makes the pipe.
+    ///
+    /// # Errors
+    /// When the system gives none, or no descriptor of that number (`ulimit -n`).
+    pub fn open() -> io::Result<Self> {
+        let (read, _) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let pipe = rustix::io::fcntl_dupfd_cloexec(read, *MARK_DESCRIPTORS.start())?;
+        Ok(Self { pipe, buffer: Vec::new(), since_ms: now_ms() })
+    }
+
+    /// Appends what there is to the buffer, in which part of a line can be left.
+    fn read(&mut self) -> io::Result<()> {
+        while self.buffer.len() < 2 * PIPE {
+            self.buffer.reserve(READ);
+            match rustix::io::read(&self.pipe, spare_capacity(&mut self.buffer)) {
+                // Nobody has it open, or nobody says anything.
+                Ok(0) | Err(Errno::AGAIN) => break,
+                Ok(_) | Err(Errno::INTR) => (),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Source for MarkSource {
+    fn collect(&mut self, _: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        self.read()?;
+        let now = now_ms();
+        let since = std::mem::replace(&mut self.since_ms, now);
+        let Some(end) = self.buffer.iter().rposition(|byte| *byte == b'\n') else {
+            if self.buffer.len() >= PIPE {
+                // Whoever writes that means no mark.
+                self.buffer.clear();
+            }
+            return Ok(());
+        };
+        let lines = self.buffer[..end].split(|byte| *byte == b'\n');
+        let marks = &mut out.section::<Marks>().0;
+        marks.clear();
+        marks.extend(lines.filter_map(|line| mark(line, since, now)).take(MOST_MARKS));
+        self.buffer.drain(..=end);
+        Ok(())
+    }
+
+    fn prime(&mut self, _: &Tick, _: &mut Sections) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+/// What a line says, which came after the one time and not after the other.
+fn mark(line: &[u8], since_ms: u64, now_ms: u64) -> Option<Mark> {
+    let text = String::from_utf8_lossy(line);
+    let line = match serde_json::from_str::<MarkLine>(&text) {
+        Ok(line) => line,
+        Err(_) => MarkLine { name: text.into_owned(), kind: MarkKind::Next, at_ms: None },
+    };
+    let mut name: String = line.name.trim().chars().map(|char| if char.is_control() { ' ' } else { char }).collect();
+    let end = (0..=LONGEST_NAME).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
+    name.truncate(end);
+    // A clock that was set between the two is not believed.
+    let at_ms = line.at_ms.unwrap_or(now_ms).min(now_ms).max(since_ms.min(now_ms));
+    (!name.is_empty()).then_some(Mark { name, kind: line.kind, at_ms })
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+    use std::time::{Duration, Instant};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(source: &mut MarkSource) -> Option<Vec<Mark>> {
+        let tick = Tick::new(1, Instant::now(), Duration::from_secs(1), Duration::from_secs(1));
+        let mut out = Sections::default();
+        source.collect(&tick, &mut out).unwrap();
+        out.get::<Marks>().map(|marks| marks.0.clone())
+    }
+
+    #[test]
+    fn what_is_said_is_in_one_sample() {
+        let mut source = MarkSource::open().unwrap();
+        let write = || {
+            let path = format!("/proc/self/fd/{}", source.pipe.as_raw_fd());
+            File::options().write(true).open(path).unwrap()
+        };
+        assert!(source.pipe.as_raw_fd() >= 100);
+        let (mut one, mut other) = (write(), write());
+        assert_eq!(read(&mut source), None);
+        writeln!(one, "epoch 1").unwrap();
+        writeln!(other, r#"{{"name": "load", "kind": "begin", "at_ms": 5}}"#).unwrap();
+        write!(one, "epo").unwrap();
+        let before = source.since_ms;
+        let marks = read(&mut source).unwrap();
+        let expected = [("epoch 1", MarkKind::Next), ("load", MarkKind::Begin)];
+        let said: Vec<_> = marks.iter().map(|mark| (mark.name.as_str(), mark.kind)).collect();
+        assert_eq!(said, expected);
+        assert_eq!(marks[1].at_ms, before, "it was not said before it was listened to");
+        assert_eq!(read(&mut source), None);
+        writeln!(one, "ch 2\n\n").unwrap();
+        assert_eq!(read(&mut source).unwrap().len(), 1, "a line in two parts, and two that say nothing");
+        drop((one, other));
+        assert_eq!(read(&mut source), None, "nobody has it open");
+    }
+
+    #[test]
+    fn a_command_that_never_ends_a_line_fills_nothing() {
+        let mut source = MarkSource::open().unwrap();
+        let path = format!("/proc/self/fd/{}", source.pipe.as_raw_fd());
+        let mut pipe = File::options().write(true).open(path).unwrap();
+        for _ in 0..10 {
+            pipe.write_all(&[b'x'; PIPE]).unwrap();
+            assert_eq!(read(&mut source), None);
+            assert!(source.buffer.len() <= 3 * PIPE);
+        }
+        pipe.write_all(b"\n").unwrap();
+        writeln!(pipe, "then").unwrap();
+        assert!(read(&mut source).unwrap().iter().any(|mark| mark.name == "then"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_a_mark_of_this_interval_or_none(line in prop::collection::vec(any::<u8>(), 0..300), since in 0..100u64) {
+            if let Some(mark) = mark(&line, since, 100) {
+                prop_assert!(mark.name.len() <= LONGEST_NAME && !mark.name.contains(char::is_control));
+                prop_assert!((since..=100).contains(&mark.at_ms));
+            }
+        }
+    }
+}
