@@ -7,6 +7,7 @@ use clap::builder::ValueParser;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use resource_tracker_core::config::Interval;
+use resource_tracker_report::Condition;
 
 use crate::tables::NO_PROCESS_ID;
 
@@ -32,7 +33,7 @@ const EXAMPLES: &str = "Examples:
 Every flag has an environment variable: --job-name is TRACKER_JOB_NAME, --interval is TRACKER_INTERVAL, and so on; any
 other key of the configuration is TRACKER_ and its path, as in TRACKER_SINKS__FILE__PATH=run.jsonl. What can be given
 more than once is a list with commas: TRACKER_TAG=a=1,b=2. Flags win over variables, variables over the file. The words
-components, config, schema, upload, completions, man-page and help are commands of the tracker; to run a program of
+components, config, summary, compare, mark, schema, upload, completions, man-page and help are commands of the tracker; to run a program of
 that name, put -- in front of it.";
 
 const CONFIGURATION: &str = "Configuration";
@@ -123,6 +124,10 @@ pub(crate) struct Output {
     /// Write no samples to standard output or standard error
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
+
+    /// Say at the end what the run took, also where standard error is no terminal
+    #[arg(long, global = true)]
+    pub(crate) summary: bool,
 
     /// The spool: where rows wait until the Sentinel service has them [default: $XDG_STATE_HOME/resource-tracker/spool]
     #[arg(long, global = true, value_name = "DIR")]
@@ -233,6 +238,47 @@ pub(crate) enum Action {
     Config {
         #[command(subcommand)]
         action: ConfigAction,
+    },
+    /// Say what recorded runs took, and what to ask for the next time
+    Summary {
+        /// Print all figures as a JSON object for each run
+        #[arg(long, conflicts_with = "markdown")]
+        json: bool,
+        /// Print it for the page of a job
+        #[arg(long)]
+        markdown: bool,
+        /// Recordings in JSON Lines, compressed or not; - is standard input
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Show what differs between recorded runs, and exit 1 if a limit is not kept
+    Compare {
+        /// Exit 1 if this is so, of the new runs or of the change: peak_memory > +10%, wall_time > 1h
+        #[arg(long, value_name = "CONDITION")]
+        fail_if: Vec<Condition>,
+        /// Exit 1 unless this is so: cpu_time < 60s
+        #[arg(long, value_name = "CONDITION")]
+        budget: Vec<Condition>,
+        /// Recordings of the baseline; all other files are new ones then
+        #[arg(long, value_name = "FILE", num_args = 1..)]
+        baseline: Vec<PathBuf>,
+        /// Print the differences as JSON
+        #[arg(long)]
+        json: bool,
+        /// Recordings: the baseline and, after it, the new ones
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// From inside a command: name what it does now; without a tracker around it nothing happens
+    Mark {
+        /// A phase of this name begins beside others that go on
+        #[arg(long, conflicts_with = "end")]
+        begin: bool,
+        /// The phase of this name ends
+        #[arg(long)]
+        end: bool,
+        /// What the command does; without --begin and --end what it did before has ended
+        name: String,
     },
     /// Print the JSON Schema of a sample
     Schema {

@@ -33,6 +33,7 @@ mod wrapper;
 use std::ffi::{OsString, c_char, c_int};
 
 // Linking them registers their components.
+use resource_tracker_report as _;
 use resource_tracker_sinks as _;
 use resource_tracker_sources as _;
 
@@ -99,6 +100,12 @@ fn run(arguments: Vec<OsString>, inherited: &Inherited) -> Ending {
         None => return run::run(&cli, inherited).unwrap_or_else(|error| refuse(&error)),
         Some(Action::Components) => commands::components(&cli),
         Some(Action::Config { action }) => commands::config(&cli, action),
+        Some(Action::Summary { json, markdown, files }) => commands::summary(&cli, files, *json, *markdown),
+        Some(Action::Compare { fail_if, budget, baseline, json, files }) => {
+            let limits = commands::Limits { fail_if, budget };
+            commands::compare(&cli, baseline, files, &limits, *json)
+        }
+        Some(Action::Mark { begin, end, name }) => commands::mark(name, *begin, *end),
         Some(Action::Schema { markdown }) => commands::schema(&cli, *markdown),
         Some(Action::Upload { dry_run, directory }) => commands::upload(&cli, *dry_run, directory.as_deref()),
         Some(Action::Completions { shell }) => commands::completions(*shell),

@@ -1,5 +1,7 @@
 //! Where samples go.
 
+use std::io::IsTerminal;
+
 use resource_tracker_core::Settings;
 use resource_tracker_core::config::{ConfigError, ConfigErrorKind, Origin};
 use resource_tracker_core::registry::Kind;
@@ -11,12 +13,25 @@ use crate::tables::TrackerTable;
 /// The sinks that write to a stream.
 const TO_STREAMS: [&str; 2] = ["stdout-json", "csv"];
 
-/// Where samples go unless sinks are configured: a file, or a stream, or nowhere.
+/// Where samples go unless sinks are configured: a file, or a stream, or nowhere. Around a command on a terminal a summary at the
+/// end takes the place of the stream.
 ///
 /// # Errors
 /// When columns are named for JSON, which has none.
-pub(crate) fn default_sink(mut settings: Settings, tracker: &TrackerTable) -> Result<Settings, ConfigError> {
+pub(crate) fn default_sink(
+    mut settings: Settings,
+    tracker: &TrackerTable,
+    wraps_command: bool,
+) -> Result<Settings, ConfigError> {
     let columns = tracker.csv_columns.and_then(|columns| as_text(&columns));
+    // Who sits there wants to know what the command took, and reads no samples.
+    let is_read_by_person = wraps_command && std::io::stderr().is_terminal() && !tracker.quiet;
+    let wants_samples = tracker.output.is_some() || tracker.format.is_some() || columns.is_some();
+    let shows_summary = is_read_by_person && (tracker.output.is_some() || !wants_samples);
+    if tracker.summary || shows_summary {
+        let by = if tracker.summary { "summary" } else { "a terminal" };
+        settings = settings.set(Origin::default_of(by), "sinks.summary.enabled", true);
+    }
     let mut set = |name: &str, key: &str, value: Option<String>| {
         if let Some(value) = value {
             let by = if tracker.output.is_some() { "output" } else { "the default" };
@@ -40,6 +55,7 @@ pub(crate) fn default_sink(mut settings: Settings, tracker: &TrackerTable) -> Re
                 settings = settings.set("quiet", &format!("sinks.{stream}.enabled"), false);
             }
         }
+        None if is_read_by_person && !wants_samples => (),
         None => {
             match tracker.output {
                 Some(_) => set(stream, "stream", Some("stdout".into())),

@@ -5,7 +5,8 @@ use std::path::Path;
 use anyhow::Context;
 use nix::sys::signal::SigSet;
 use resource_tracker_core::{Host, Run, SinkContext, Tracker};
-use resource_tracker_sources::RunSource;
+use resource_tracker_metrics::RunMetrics;
+use resource_tracker_sources::{MarkSource, OutcomeSource, RunEnd, RunSource};
 
 use crate::cli::Cli;
 use crate::ending::Ending;
@@ -25,6 +26,7 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
     SigSet::all().thread_block()?;
     let settings = settings(cli, &file)?;
     let derivations = settings.registry().derivations();
+    let sinks_know = SinkContext::new(!cli.command.is_empty()).with_registry(settings.registry().clone());
     let Plan { tracker: table, mut job, sources, sinks } = Plan::new(&settings)?;
     if table.detect {
         let variable = |name: &str| std::env::var(name).ok();
@@ -37,10 +39,14 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
     run.pid = job.pid.filter(|_| !wraps);
     let host = Host::new(table.procfs, table.sysfs);
     let options = wrapper::Options { subreaper: !table.no_subreaper, cgroup: !table.no_cgroup, host: host.clone() };
-    let labels = RunSource::of(&run.job);
+    let end = RunEnd::default();
+    let source = RunSource::new(description(&run));
     let mut tracker = Tracker::new(run).host(host.clone());
-    if let Some(labels) = labels {
-        tracker = tracker.own_source("run", labels, RunSource::SCHEDULE);
+    tracker = tracker.own_source("run", source, RunSource::SCHEDULE);
+    tracker = tracker.own_source("outcome", OutcomeSource::new(end.clone()), OutcomeSource::SCHEDULE);
+    // Where there is no room for its pipe, nothing is heard.
+    if let Some(marks) = wraps.then(MarkSource::open).and_then(Result::ok) {
+        tracker = tracker.own_source("marks", marks, MarkSource::SCHEDULE);
     }
     for (name, config) in sources {
         tracker = tracker.source(name, config);
@@ -50,11 +56,17 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
     }
     for (name, config) in sinks {
         let context = || format!("sinks.{name}");
-        let sink = SinkContext::new(wraps);
-        tracker = tracker.sink_from(name.clone(), &*config, &sink).with_context(context)?;
+        tracker = tracker.sink_from(name.clone(), &*config, &sinks_know).with_context(context)?;
     }
     if !wraps {
-        return standalone::run(tracker, host, inherited);
+        return standalone::run(tracker, host, inherited, &end);
     }
-    Ok(wrapper::run(tracker, &cli.command, inherited, &options))
+    Ok(wrapper::run(tracker, &cli.command, inherited, &options, &end))
+}
+
+/// What the first sample says of the run.
+fn description(run: &Run) -> RunMetrics {
+    let mut description = RunMetrics::of(uuid::Uuid::now_v7().to_string(), run);
+    description.command = resource_tracker_mask::command(&description.command);
+    description
 }

@@ -40,7 +40,7 @@ pub(crate) fn settings_with(cli: &Cli, file: &ConfigFile) -> anyhow::Result<Sett
     let registry = plugins::load(cli, &settings)?;
     settings = settings.with_registry(registry);
     let tracker: TrackerTable = settings.extract("tracker")?;
-    settings = outputs::default_sink(settings, &tracker)?;
+    settings = outputs::default_sink(settings, &tracker, !cli.command.is_empty())?;
     settings = variables::suppress(sentinel(settings));
     outputs::check_streams(&settings, !cli.command.is_empty())?;
     Ok(settings)
@@ -95,6 +95,7 @@ fn flags(mut settings: Settings, cli: &Cli) -> Settings {
     }
     for (flag, key, on) in [
         ("--quiet", "tracker.quiet", cli.output.quiet),
+        ("--summary", "tracker.summary", cli.output.summary),
         ("--no-subreaper", "tracker.no_subreaper", cli.sampling.no_subreaper),
         ("--no-cgroup", "tracker.no_cgroup", cli.sampling.no_cgroup),
     ] {

@@ -2,10 +2,11 @@
 //! at has ended.
 
 use std::sync::{Mutex, mpsc};
+use std::time::Instant;
 
 use nix::sys::signal::{SigSet, Signal};
 use resource_tracker_core::{Host, Outcome, Tracker};
-use resource_tracker_sources::{JobObserver, TrackedJob};
+use resource_tracker_sources::{JobObserver, RunEnd, TrackedJob};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::attached::Attached;
@@ -13,7 +14,7 @@ use crate::ending::{Ending, take_last_sample};
 use crate::inherited::Inherited;
 use crate::signals::Signals;
 
-pub(crate) fn run(mut tracker: Tracker, host: Host, inherited: &Inherited) -> anyhow::Result<Ending> {
+pub(crate) fn run(mut tracker: Tracker, host: Host, inherited: &Inherited, end: &RunEnd) -> anyhow::Result<Ending> {
     // A signal that was ignored from the start (`nohup`) stays so.
     let stops = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
     let stops: SigSet = stops.into_iter().filter(|signal| !Inherited::ignores(*signal)).collect();
@@ -29,6 +30,7 @@ pub(crate) fn run(mut tracker: Tracker, host: Host, inherited: &Inherited) -> an
     let (closed, closer) = std::io::pipe()?;
     let closer = Mutex::new(Some(closer));
     let running = tracker.when_all_sinks_closed(move || drop(closer.lock().map(|mut closer| closer.take()))).start()?;
+    let began = Instant::now();
     let mut was_told = false;
     while !was_told && !attached.as_mut().is_some_and(Attached::has_ended) {
         let mut ready = vec![PollFd::new(&signals, PollFlags::IN), PollFd::new(&closed, PollFlags::IN)];
@@ -43,6 +45,7 @@ pub(crate) fn run(mut tracker: Tracker, host: Host, inherited: &Inherited) -> an
     }
     signals.end_at_the_next(Ending::Exited(0));
     if !was_told {
+        end.tell(Outcome::default(), began.elapsed());
         take_last_sample(&running);
     }
     running.finish(Outcome::default());

@@ -28,6 +28,9 @@ pub(crate) struct TrackerTable {
     /// Write no samples to standard output or standard error.
     #[serde(deserialize_with = "switch")]
     pub(crate) quiet: bool,
+    /// Say at the end what the run took; around a command on a terminal it is said anyway.
+    #[serde(deserialize_with = "switch")]
+    pub(crate) summary: bool,
     /// Which columns a CSV has.
     pub(crate) csv_columns: Option<Columns>,
     /// Do not adopt orphans of the command.
@@ -54,6 +57,7 @@ impl Default for TrackerTable {
             format: None,
             output: None,
             quiet: false,
+            summary: false,
             csv_columns: None,
             no_subreaper: false,
             no_cgroup: false,
@@ -165,6 +169,8 @@ mod tests {
         "sinks.sentinel-s3.spool_max_mib",
         "sinks.sentinel-s3.upload_interval_secs",
         "sinks.stdout-json.stream",
+        "sinks.summary.format",
+        "sinks.summary.stream",
         "sources.cgroup.pressure",
         "sources.host.suppress",
         "sources.process.pss_budget_pct",
@@ -177,6 +183,7 @@ mod tests {
         "tracker.no_subreaper",
         "tracker.output",
         "tracker.quiet",
+        "tracker.summary",
     ];
 
     #[test]

@@ -7,6 +7,7 @@ mod recording;
 pub mod sandbox;
 pub mod sentinel;
 pub mod spool;
+pub mod terminal;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};

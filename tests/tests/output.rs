@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Instant;
 
 use resource_tracker_tests::{Recording, command, in_time, number, samples, stop_after, text, track, tracker};
 use serde_json::{Value as Json, json};
@@ -331,16 +332,41 @@ fn two_sinks_on_one_stream_are_refused_with_the_way_out() {
 }
 
 #[test]
-fn labels_and_tags_are_in_the_first_sample() {
+fn what_the_run_is_is_in_the_first_sample() {
     let flags = ["--set", "tracker.detect=false", "-i", "50ms"];
     let labels = ["-n", "nightly", "--team", "ml", "--tag", "cell=7", "--tag", "who=me"];
     let output = track(flags.iter().chain(&labels).chain(&["--", "sleep", "0.2"]));
     let samples = samples(&output.stderr);
-    let run = json!({ "labels": { "job_name": "nightly", "team": "ml" }, "tags": { "cell": "7", "who": "me" } });
-    assert_eq!(samples[0]["run"], run);
+    let run = &samples[0]["run"];
+    assert_eq!(run["labels"], json!({ "job_name": "nightly", "team": "ml" }));
+    assert_eq!(run["tags"], json!({ "cell": "7", "who": "me" }));
+    assert_eq!((&run["command"], &run["interval_secs"]), (&json!(["sleep", "0.2"]), &json!(0.05)));
+    assert_eq!(run["version"], samples[0]["resource-tracker-version"]);
+    let started = run["started_ms"].as_u64().unwrap();
+    assert!((1..5_000).contains(&(samples[0]["timestamp_ms"].as_u64().unwrap() - started)), "{run}");
     assert!(samples.len() > 1 && samples[1..].iter().all(|sample| sample.get("run").is_none()));
-    let output = track(flags.iter().chain(&["--", "true"]));
-    assert!(!text(&output.stderr).contains("\"run\""));
+    let other = &self::samples(&track(flags.iter().chain(&["--", "true", "--password", "secret"])).stderr)[0]["run"];
+    assert_eq!(other["command"], json!(["true", "--password", "***"]));
+    assert!(other["id"] != run["id"] && run["id"].as_str().is_some_and(|id| id.len() == 36), "{run} {other}");
+    assert_eq!((&other["labels"], &other["tags"]), (&json!({}), &json!({})));
+}
+
+#[test]
+fn how_the_run_ended_is_in_the_last_sample() {
+    let flags = ["-i", "50ms", "--", "sh", "-c"];
+    for (script, code, signal) in [("sleep 0.3; exit 7", json!(7), Json::Null), ("kill -9 $$", Json::Null, json!(9))] {
+        let began = Instant::now();
+        let samples = samples(&track(flags.iter().chain(&[script])).stderr);
+        let whole = began.elapsed().as_secs_f64();
+        let (last, others) = samples.split_last().unwrap();
+        assert!(others.iter().all(|sample| sample.get("outcome").is_none()));
+        let outcome = &last["outcome"];
+        assert_eq!((&outcome["exit_code"], &outcome["signal"]), (&code, &signal));
+        assert_eq!(outcome["samples"], samples.len());
+        let wall = outcome["wall_secs"].as_f64().unwrap();
+        let at_least = if code == 7 { 0.3 } else { 0.0 };
+        assert!(at_least <= wall && wall <= whole, "{outcome} of {whole}");
+    }
 }
 
 #[test]

@@ -1,17 +1,23 @@
 //! The tools beside running: what is there, what is configured, what a sample looks like.
 
+mod compare;
 mod components;
 mod config;
+mod mark;
 mod schema;
+mod summary;
 mod upload;
 
 use std::io::{self, Write};
 
 use clap_complete::Shell;
 
+pub(crate) use compare::{Limits, compare};
 pub(crate) use components::components;
 pub(crate) use config::config;
+pub(crate) use mark::mark;
 pub(crate) use schema::schema;
+pub(crate) use summary::summary;
 pub(crate) use upload::upload;
 
 /// Prints to standard output; that nobody reads any more is no error.

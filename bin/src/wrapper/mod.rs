@@ -14,10 +14,11 @@ mod wait;
 mod witness;
 
 use std::ffi::OsString;
+use std::time::Instant;
 
 use nix::sys::signal::SigSet;
 use resource_tracker_core::{Host, Outcome, Tracker};
-use resource_tracker_sources::{JobObserver, TrackedJob};
+use resource_tracker_sources::{JobObserver, RunEnd, TrackedJob};
 
 use crate::ending::{Ending, take_last_sample};
 use crate::heap;
@@ -39,7 +40,13 @@ pub(crate) struct Options {
 }
 
 /// Runs the command to its end, and says how it ended.
-pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inherited, options: &Options) -> Ending {
+pub(crate) fn run(
+    mut tracker: Tracker,
+    command: &[OsString],
+    inherited: &Inherited,
+    options: &Options,
+    end: &RunEnd,
+) -> Ending {
     // Also those by which the kernel reports an error of the program itself: it sends them whether blocked or not.
     let signals = match Signals::block(&SigSet::all()).and_then(|signals| wait::is_allowed().map(|()| signals)) {
         Ok(signals) => signals,
@@ -61,6 +68,7 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
     let mut cgroup = if options.cgroup { OwnCgroup::make(&options.host.procfs) } else { OwnCgroup::default() };
     let mut children = Children::before_the_command(inherited.fork_mark(), &options.host.procfs);
     let mut supervisor = Supervisor::new(parent, signals, inherited.command_line());
+    let began = Instant::now();
     let child = loop {
         match spawn::spawn(command, inherited, &mut cgroup, &mut supervisor) {
             Spawned::Child(child) => break child,
@@ -88,20 +96,22 @@ pub(crate) fn run(mut tracker: Tracker, command: &[OsString], inherited: &Inheri
     supervisor.guard(child);
     cgroup.sweep();
     let ending = supervisor.until_exit(child, &mut children, &ledger);
+    let wall = began.elapsed();
     supervisor.witness.dismiss();
     // Before anything that takes time.
     supervisor.signals.end_at_the_next(ending);
     heap::end_in_want(ending);
+    let outcome = match ending {
+        Ending::Exited(code) => Outcome::exited(code),
+        Ending::Killed(signal) => Outcome::killed(signal),
+    };
+    end.tell(outcome, wall);
     // Who got no memory is waited for in vain.
     let running = running.ok().filter(|_| !heap::is_in_want());
     if let Some(running) = &running {
         take_last_sample(running);
     }
     drop(cgroup);
-    let outcome = match ending {
-        Ending::Exited(code) => Outcome::exited(code),
-        Ending::Killed(signal) => Outcome::killed(signal),
-    };
     if let Some(running) = running {
         running.finish(outcome);
     }

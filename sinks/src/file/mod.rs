@@ -8,6 +8,8 @@ mod lock;
 mod output;
 mod rotation;
 
+pub use rotation::set_aside_of;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

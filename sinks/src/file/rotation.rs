@@ -2,8 +2,10 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fs, io};
 
 use anyhow::{Context, bail};
 use rustix::io::Errno;
@@ -85,23 +87,46 @@ fn with_number(name: &OsStr, number: u64) -> OsString {
 /// The files of the user beside this one whose names `with_number` makes, the oldest first. Names of others do not count:
 /// one of them could take the last number.
 fn set_aside_before(location: &Location) -> Vec<(u64, OsString)> {
-    let (stem, suffix) = split(location.name());
-    let number = |name: &OsStr| -> Option<u64> {
-        let between = name.as_bytes().strip_prefix(stem)?.strip_prefix(b".")?.strip_suffix(suffix)?;
-        let number: u64 = std::str::from_utf8(between).ok()?.parse().ok()?;
-        // `007` and `+7` are somebody else's.
-        (number > 0 && number.to_string().as_bytes() == between).then_some(number)
-    };
-    let names = location.names(|name| number(name).is_some());
-    let mut found: Vec<(u64, OsString)> = names.into_iter().filter_map(|name| Some((number(&name)?, name))).collect();
+    let of = location.name();
+    let names = location.names(|name| number(of, name).is_some());
+    let mut found: Vec<_> = names.into_iter().filter_map(|name| Some((number(of, &name)?, name))).collect();
     found.sort_unstable();
     found
 }
 
+/// The number with which `with_number` makes this name of the other.
+fn number(of: &OsStr, name: &OsStr) -> Option<u64> {
+    let (stem, suffix) = split(of);
+    let between = name.as_bytes().strip_prefix(stem)?.strip_prefix(b".")?.strip_suffix(suffix)?;
+    let number: u64 = std::str::from_utf8(between).ok()?.parse().ok()?;
+    // `007` and `+7` are somebody else's.
+    (number > 0 && number.to_string().as_bytes() == between).then_some(number)
+}
+
+/// The files that were set aside of this one, the oldest first: those beside it with its name and a number, if the same user
+/// owns them.
+///
+/// # Errors
+/// When the file or its folder cannot be looked at.
+pub fn set_aside_of(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let Some(name) = path.file_name() else { return Ok(Vec::new()) };
+    let owner = fs::metadata(path)?.uid();
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if let Some(number) = number(name, &entry.file_name())
+            && entry.metadata().is_ok_and(|file| file.is_file() && file.uid() == owner)
+        {
+            found.push((number, path.with_file_name(entry.file_name())));
+        }
+    }
+    found.sort_unstable();
+    Ok(found.into_iter().map(|(_, path)| path).collect())
+}
+
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::super::location::tests::located;
     use super::*;
 
@@ -124,6 +149,11 @@ mod tests {
         fs::create_dir(directory.path().join("run.11.jsonl")).unwrap();
         let found = set_aside_before(&located(&directory.path().join("run.jsonl")));
         assert_eq!(found.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [2, 10]);
+        let path = directory.path().join("run.jsonl");
+        assert!(set_aside_of(&path).is_err(), "it does not exist");
+        fs::write(&path, "").unwrap();
+        let set = ["run.2.jsonl", "run.10.jsonl"].map(|name| directory.path().join(name));
+        assert_eq!(set_aside_of(&path).unwrap(), set);
     }
 
     #[test]

@@ -1,0 +1,144 @@
+//! What to ask for the next time.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::summary::Summary;
+
+/// A run that is shorter tells too little.
+const SHORTEST_SECS: f64 = 1.0;
+const FEWEST_SAMPLES: u64 = 3;
+/// What is asked for above the peak of memory, because the next run is not quite as this one.
+const MEMORY_HEADROOM: f64 = 1.2;
+/// The least that is asked for: an interpreter alone takes that.
+const LEAST_MEMORY_MIB: u64 = 64;
+/// No machine has more; a recording can say anything.
+const MOST_MEMORY_MIB: f64 = 1e15;
+const MOST_CORES: f64 = 1e9;
+/// Cores are asked for in whole ones, and this much of one more is not one.
+const CORE_ROUNDING: f64 = 0.05;
+
+/// What to ask for, as numbers and as others write them.
+///
+/// Cores are what 95 % of the samples stay below, rounded up; all that there were, when these were in use for half of the
+/// time, because more may have helped. Memory is the peak and a fifth, rounded up.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Advice {
+    /// Whole cores.
+    pub cores: u32,
+    /// The same before it was rounded up.
+    pub cores_used: f64,
+    /// Memory.
+    pub memory_mib: u64,
+    /// The peak that it follows from.
+    pub memory_peak_mib: f64,
+    /// GPUs. Null when nothing is known of any.
+    pub gpus: Option<u32>,
+    /// The most GPU memory that the job had.
+    pub gpu_memory_mib: Option<u64>,
+    /// Flags of Slurm's `sbatch` and `srun`.
+    pub slurm: String,
+    /// `requests` and `limits` of a Kubernetes container, as YAML in one line.
+    pub kubernetes: String,
+    /// Flags of `docker run`.
+    pub docker: String,
+}
+
+impl Advice {
+    /// `None` when no job was tracked, or for too short a time, and when it failed.
+    pub(crate) fn of(summary: &Summary) -> Option<Self> {
+        if summary.wall_secs() < SHORTEST_SECS || summary.times.samples < FEWEST_SAMPLES {
+            return None;
+        }
+        // One that failed may not have come to what it needs most for.
+        if summary
+            .outcome
+            .as_ref()
+            .is_some_and(|end| end.signal.is_some() || end.exit_code.is_some_and(|code| code != 0))
+        {
+            return None;
+        }
+        let job = summary.job.as_ref()?;
+        let used = job.cores?;
+        let is_at_limit = job.secs_at_core_limit >= 0.5 * summary.times.sampled_secs;
+        let cores = job.core_limit.filter(|_| is_at_limit).unwrap_or(used.p95).max(used.mean);
+        let gpus = job.peak_gpus_used.map(|used| used as u32);
+        let gpu_memory = job.gpu_memory_mib.map(|memory| memory.peak.ceil() as u64).filter(|memory| *memory > 0);
+        Some(Self::new(cores, job.peak_memory_mib?, gpus, gpu_memory))
+    }
+
+    /// What is enough for all of these.
+    pub fn worst<'a>(of: impl IntoIterator<Item = &'a Self>) -> Option<Self> {
+        of.into_iter().cloned().reduce(|one, other| {
+            let (cores, memory) =
+                (one.cores_used.max(other.cores_used), one.memory_peak_mib.max(other.memory_peak_mib));
+            Self::new(cores, memory, one.gpus.max(other.gpus), one.gpu_memory_mib.max(other.gpu_memory_mib))
+        })
+    }
+
+    fn new(cores_used: f64, memory_peak_mib: f64, gpus: Option<u32>, gpu_memory_mib: Option<u64>) -> Self {
+        let cores = ((cores_used.min(MOST_CORES) - CORE_ROUNDING).ceil() as u32).max(1);
+        let memory_mib = round_up((memory_peak_mib * MEMORY_HEADROOM).ceil().min(MOST_MEMORY_MIB) as u64);
+        let wants_gpus = gpus.filter(|gpus| *gpus > 0);
+        let slurm_gpus = wants_gpus.map(|gpus| format!(" --gpus={gpus}")).unwrap_or_default();
+        let docker_gpus = wants_gpus.map(|gpus| format!(" --gpus={gpus}")).unwrap_or_default();
+        let limit_gpus = wants_gpus.map(|gpus| format!(", nvidia.com/gpu: {gpus}")).unwrap_or_default();
+        let millicores = ((cores_used.min(MOST_CORES) * 20.0).ceil() as u64).max(1) * 50;
+        Self {
+            cores,
+            cores_used,
+            memory_mib,
+            memory_peak_mib,
+            gpus,
+            gpu_memory_mib,
+            slurm: format!("--cpus-per-task={cores} --mem={memory_mib}M{slurm_gpus}"),
+            kubernetes: format!(
+                "resources: {{requests: {{cpu: {millicores}m, memory: {memory_mib}Mi}}, limits: {{memory: {memory_mib}Mi{limit_gpus}}}}}"
+            ),
+            docker: format!("--cpus={cores} --memory={memory_mib}m{docker_gpus}"),
+        }
+    }
+}
+
+/// To a number that a person would write: steps of a sixteenth of the next power of two.
+fn round_up(mib: u64) -> u64 {
+    let step = (mib.max(1).next_power_of_two() / 16).max(16);
+    mib.next_multiple_of(step).max(LEAST_MEMORY_MIB)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for() {
+        let advice = Advice::new(2.5, 891.0, Some(2), Some(5000));
+        assert_eq!((advice.cores, advice.memory_mib), (3, 1152), "2.5 cores are not 2");
+        assert_eq!(advice.slurm, "--cpus-per-task=3 --mem=1152M --gpus=2");
+        assert_eq!(advice.docker, "--cpus=3 --memory=1152m --gpus=2");
+        assert_eq!(
+            advice.kubernetes,
+            "resources: {requests: {cpu: 2500m, memory: 1152Mi}, limits: {memory: 1152Mi, nvidia.com/gpu: 2}}"
+        );
+        let idle = Advice::new(0.01, 3.0, None, None);
+        assert_eq!((idle.cores, idle.memory_mib), (1, 64));
+        assert_eq!(idle.slurm, "--cpus-per-task=1 --mem=64M");
+        assert_eq!(Advice::new(1.04, 3.0, None, None).cores, 1);
+    }
+
+    #[test]
+    fn memory_in_round_numbers_and_never_less() {
+        for (mib, rounded) in [(0, 64), (65, 80), (1070, 1152), (16_000, 16_384), (17_000, 18_432)] {
+            assert_eq!(round_up(mib), rounded, "{mib}");
+        }
+        assert!((0..100_000).all(|mib| round_up(mib) >= mib && round_up(mib) <= 64 + mib + mib / 7));
+    }
+
+    #[test]
+    fn several_runs_ask_for_the_most_of_each() {
+        let (one, other) = (Advice::new(4.0, 100.0, None, None), Advice::new(1.0, 2000.0, Some(1), Some(7)));
+        let worst = Advice::worst([&one, &other]).unwrap();
+        assert_eq!((worst.cores, worst.memory_mib, worst.gpus), (4, 2560, Some(1)));
+        assert_eq!(Advice::worst([]), None);
+    }
+}

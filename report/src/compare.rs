@@ -1,0 +1,259 @@
+//! Runs beside other runs: what has changed, and whether that is more than chance.
+
+use serde::{Serialize, Serializer};
+
+use crate::condition::{Condition, Limit};
+use crate::figures::{FIGURES, NamedFigure};
+use crate::summary::Summary;
+
+/// Runs that do not differ come as far apart by chance not more often than this.
+const CHANCE: f64 = 0.05;
+/// Of more runs than these the distribution is a normal one.
+const EXACT: usize = 40;
+
+/// A figure of some runs beside that of others.
+#[derive(Debug, Clone, Serialize)]
+pub struct Difference {
+    /// Which one.
+    #[serde(serialize_with = "name")]
+    pub figure: NamedFigure,
+    /// Median of the baseline.
+    pub baseline: Option<f64>,
+    /// Median of the others.
+    pub new: Option<f64>,
+    /// Change of the median as a share of the baseline: 0.1 is 10 % more. `None` where the baseline is zero or not known.
+    pub change: Option<f64>,
+    /// What it means.
+    pub verdict: Verdict,
+}
+
+fn name<S: Serializer>(figure: &NamedFigure, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(figure.name)
+}
+
+/// What a difference means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Verdict {
+    /// All values are the same.
+    Same,
+    /// There are too few runs to tell a change from chance.
+    Unknown,
+    /// Chance can explain it.
+    Noise,
+    /// The new runs are higher, by more than chance.
+    Higher,
+    /// The new runs are lower, by more than chance.
+    Lower,
+}
+
+/// Every figure that both know, or one of them.
+pub fn compare(baseline: &[&Summary], new: &[&Summary]) -> Vec<Difference> {
+    let known = FIGURES.iter().map(|figure| difference(*figure, baseline, new));
+    known.filter(|difference| difference.baseline.is_some() || difference.new.is_some()).collect()
+}
+
+fn difference(figure: NamedFigure, baseline: &[&Summary], new: &[&Summary]) -> Difference {
+    let sorted = |runs: &[&Summary]| {
+        let mut values: Vec<f64> = runs.iter().filter_map(|run| (figure.of)(run)).collect();
+        values.sort_by(f64::total_cmp);
+        values
+    };
+    let (before, after) = (sorted(baseline), sorted(new));
+    let (baseline, new) = (median(&before), median(&after));
+    let change = baseline.zip(new).filter(|(baseline, _)| *baseline != 0.0);
+    let change = change.map(|(baseline, new)| (new - baseline) / baseline);
+    Difference { figure, baseline, new, change, verdict: verdict(&before, &after) }
+}
+
+/// Of sorted values.
+fn median(values: &[f64]) -> Option<f64> {
+    let upper = *values.get(values.len() / 2)?;
+    let lower = values[(values.len() - 1) / 2];
+    Some((lower + upper) / 2.0)
+}
+
+/// Whether two sets of sorted values differ, by the test of Mann and Whitney: in how many pairs of an old and a new run is the
+/// new one higher?
+fn verdict(before: &[f64], after: &[f64]) -> Verdict {
+    let (Some(first), Some(_)) = (before.first(), after.first()) else { return Verdict::Unknown };
+    if before.iter().chain(after).all(|value| value == first) {
+        return Verdict::Same;
+    }
+    if chance(0, before.len(), after.len()) > CHANCE {
+        return Verdict::Unknown;
+    }
+    let (mut higher, mut lower) = (0, 0);
+    for (old, new) in before.iter().flat_map(|old| after.iter().map(move |new| (old, new))) {
+        higher += usize::from(new > old);
+        lower += usize::from(new < old);
+    }
+    // Pairs that are equal count half to either side.
+    let rarer = (before.len() * after.len() - higher.abs_diff(lower)) / 2;
+    match chance(rarer, before.len(), after.len()) <= CHANCE {
+        false => Verdict::Noise,
+        true if higher > lower => Verdict::Higher,
+        true => Verdict::Lower,
+    }
+}
+
+/// How likely it is that of runs that do not differ so few pairs, or fewer, go to one of the sides.
+fn chance(pairs: usize, one: usize, other: usize) -> f64 {
+    if one.max(other) > EXACT {
+        let (one, other) = (one as f64, other as f64);
+        let deviation = (one * other * (one + other + 1.0) / 12.0).sqrt();
+        // A pair more or less is half of the way to the next number.
+        let distance = (one * other / 2.0 - pairs as f64 - 0.5).max(0.0);
+        return libm::erfc(distance / deviation / std::f64::consts::SQRT_2);
+    }
+    // `ways[u]`: of the orders of all values, in so many u pairs go to one side. Values are added one at a time to the one set.
+    let most = one * other;
+    let mut ways = vec![0.0; most + 1];
+    ways[0] = 1.0;
+    for value in 1..=one {
+        // Times (1 - x^(other + value)) / (1 - x^value), as polynomials.
+        for u in (other + value..=most).rev() {
+            ways[u] -= ways[u - other - value];
+        }
+        for u in value..=most {
+            ways[u] += ways[u - value];
+        }
+    }
+    let all: f64 = ways.iter().sum();
+    (2.0 * ways[..=pairs].iter().sum::<f64>() / all).min(1.0)
+}
+
+/// What came of a condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// It is so.
+    Holds,
+    /// It is not so, or may be chance.
+    DoesNotHold,
+    /// The figure is not known.
+    NotKnown,
+}
+
+/// Of which of the new runs a condition on a value is to be so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    /// Of one of them.
+    Any,
+    /// Of all of them.
+    All,
+}
+
+impl Condition {
+    /// Whether it holds: a limit on a value for any or all of the new runs, a limit on a change for that of the medians. Where there
+    /// are enough runs to tell, a change that is noise is none.
+    pub fn answer(&self, baseline: &[&Summary], new: &[&Summary], of: Of) -> Answer {
+        let values = |runs: &[&Summary]| runs.iter().map(|run| (self.figure.of)(run)).collect::<Option<Vec<f64>>>();
+        let Some(new_values) = values(new) else { return Answer::NotKnown };
+        let holds = match self.limit {
+            Limit::Value(_) if of == Of::Any => new_values.iter().any(|value| self.holds(*value)),
+            Limit::Value(_) => new_values.iter().all(|value| self.holds(*value)),
+            Limit::Change(_) => {
+                let change =
+                    values(baseline).and_then(|_| change_beyond_noise(&difference(self.figure, baseline, new)));
+                let Some(change) = change else { return Answer::NotKnown };
+                self.holds(change)
+            }
+        };
+        if holds { Answer::Holds } else { Answer::DoesNotHold }
+    }
+}
+
+/// `None` where one of the two is not known.
+fn change_beyond_noise(difference: &Difference) -> Option<f64> {
+    let (baseline, new) = difference.baseline.zip(difference.new)?;
+    match difference.verdict {
+        Verdict::Noise | Verdict::Same => Some(0.0),
+        // What comes up from nothing is more than any share of it.
+        _ if baseline == 0.0 => Some(if new > 0.0 { f64::INFINITY } else { 0.0 }),
+        _ => difference.change,
+    }
+}
+
+/// The differences as a table.
+pub fn comparison_text(differences: &[Difference]) -> String {
+    let show = |difference: &Difference, value: Option<f64>| {
+        value.map_or_else(|| "?".to_owned(), |value| difference.figure.unit.show(value))
+    };
+    let mut rows = vec![["figure", "baseline", "new", "change", ""].map(str::to_owned)];
+    rows.extend(differences.iter().map(|difference| {
+        let change = difference.change.map(|change| format!("{:+.1} %", 100.0 * change)).unwrap_or_default();
+        let verdict = match difference.verdict {
+            Verdict::Same => "the same",
+            Verdict::Unknown => "",
+            Verdict::Noise => "noise",
+            Verdict::Higher => "higher",
+            Verdict::Lower => "lower",
+        };
+        let (baseline, new) = (show(difference, difference.baseline), show(difference, difference.new));
+        [difference.figure.name.to_owned(), baseline, new, change, verdict.to_owned()]
+    }));
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths = [0, 1, 2, 3].map(width);
+    let line = |[figure, baseline, new, change, verdict]: &[String; 5]| {
+        let line = format!(
+            "{figure:a$}  {baseline:>b$}  {new:>c$}  {change:>d$}  {verdict}",
+            a = widths[0],
+            b = widths[1],
+            c = widths[2],
+            d = widths[3]
+        );
+        line.trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_noise_and_what_is_not() {
+        for (before, after, expected) in [
+            (&[1.0][..], &[2.0][..], Verdict::Unknown),
+            (&[1.0], &[1.0], Verdict::Same),
+            (&[1.0, 1.1, 1.2], &[2.0, 2.1, 2.2], Verdict::Unknown),
+            (&[1.0, 1.1, 1.2, 1.3], &[2.0, 2.1, 2.2, 2.3], Verdict::Higher),
+            (&[2.0, 2.1, 2.2, 2.3], &[1.0, 1.1, 1.2, 1.3], Verdict::Lower),
+            (&[1.0, 1.1, 1.2, 2.15], &[1.5, 2.1, 2.2, 2.3], Verdict::Noise),
+            (&[], &[1.0], Verdict::Unknown),
+        ] {
+            assert_eq!(verdict(before, after), expected, "{before:?} {after:?}");
+        }
+        // One that is far off among ten does not hide what has become of the others.
+        let before: Vec<f64> = (0..10).map(f64::from).collect();
+        let mut after: Vec<f64> = before.iter().map(|value| value + 20.0).collect();
+        after[0] = 5.5;
+        assert_eq!(verdict(&before, &after), Verdict::Higher);
+        after[..6].copy_from_slice(&[1.5, 2.5, 3.5, 4.5, 5.5, 6.5]);
+        assert_eq!(verdict(&before, &after), Verdict::Noise);
+    }
+
+    #[test]
+    fn how_likely_it_is_by_chance() {
+        // From the tables of Mann and Whitney, and by counting.
+        for (pairs, one, other, expected) in [
+            (0, 3, 3, 0.1),
+            (0, 4, 4, 2.0 / 70.0),
+            (1, 4, 4, 4.0 / 70.0),
+            (23, 10, 10, 0.0433),
+            (24, 10, 10, 0.0524),
+            (12, 4, 6, 1.0),
+        ] {
+            let found = chance(pairs, one, other);
+            assert!((found - expected).abs() < 5e-4, "{pairs} {one} {other}: {found}");
+        }
+        let (exact, normal) = (chance(600, 40, 40), chance(630, 41, 41));
+        assert!((exact - normal).abs() < 0.01, "{exact} {normal}");
+    }
+
+    #[test]
+    fn a_median_is_in_the_middle() {
+        assert_eq!((median(&[1.0, 2.0, 4.0]), median(&[1.0, 2.0]), median(&[])), (Some(2.0), Some(1.5), None));
+    }
+}

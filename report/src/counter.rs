@@ -1,0 +1,59 @@
+//! What was added to counters that each device keeps since it came up.
+
+use std::collections::BTreeMap;
+
+/// More devices than any machine has; those that come after are not counted.
+const DEVICES: usize = 16_384;
+
+/// The sum of what the counters of several devices grew by.
+#[derive(Debug, Default)]
+pub(crate) struct CounterSum {
+    last: BTreeMap<String, u64>,
+    sum: Option<u64>,
+}
+
+impl CounterSum {
+    /// Adds the reading of a device's counter. Of the first reading it only says how far the counter came since the one
+    /// before, of which nothing is known but the rate.
+    pub(crate) fn add(&mut self, device: &str, counter: u64, rate: f64, secs: f64) {
+        let by_rate = |counter: u64| ((rate * secs).round() as u64).min(counter);
+        let grown = match self.last.get_mut(device) {
+            // Of one that was reset, or of lines that are out of order, nothing is known but the rate.
+            Some(last) => {
+                let before = std::mem::replace(last, counter);
+                counter.checked_sub(before).unwrap_or_else(|| by_rate(counter))
+            }
+            None => by_rate(counter),
+        };
+        if !self.last.contains_key(device) {
+            if self.last.len() == DEVICES {
+                return;
+            }
+            self.last.insert(device.to_owned(), counter);
+        }
+        self.sum = Some(self.sum.unwrap_or(0).saturating_add(grown));
+    }
+
+    /// The sum. `None` when there was no device.
+    pub(crate) fn sum(&self) -> Option<u64> {
+        self.sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_counters_grew_by() {
+        let mut sum = CounterSum::default();
+        assert_eq!(sum.sum(), None);
+        sum.add("sda", 1_000, 10.0, 2.0);
+        sum.add("sdb", 5, 10.0, 2.0);
+        assert_eq!(sum.sum(), Some(25), "not more than it has counted");
+        sum.add("sda", 1_500, 0.0, 2.0);
+        assert_eq!(sum.sum(), Some(525), "the counter is exact, and the rate is not");
+        sum.add("sda", 900, 3.0, 2.0);
+        assert_eq!(sum.sum(), Some(531), "it was reset");
+    }
+}

@@ -1,0 +1,76 @@
+//! The figures of a summary by name, for comparisons and budgets.
+
+use crate::summary::Summary;
+use crate::units::{bytes, memory, time};
+
+/// In what a figure is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Seconds.
+    Seconds,
+    /// MiB of memory.
+    Mebibytes,
+    /// Bytes that went somewhere.
+    Bytes,
+    /// Something that is counted, or has no unit.
+    Count,
+    /// Joules.
+    Joules,
+}
+
+impl Unit {
+    /// The value as people read it.
+    pub(crate) fn show(self, value: f64) -> String {
+        match self {
+            Self::Seconds => time(value),
+            Self::Mebibytes => memory(value),
+            Self::Bytes => bytes(value),
+            Self::Joules => format!("{value:.0} J"),
+            Self::Count if value.fract() == 0.0 => format!("{value:.0}"),
+            Self::Count => format!("{value:.2}"),
+        }
+    }
+}
+
+/// A figure that has a name.
+#[derive(Debug, Clone, Copy)]
+pub struct NamedFigure {
+    /// Its name, as in `peak_memory > 2GiB`.
+    pub name: &'static str,
+    /// In what it is counted.
+    pub unit: Unit,
+    /// Where it is in a summary. `None` where the run does not tell.
+    pub of: fn(&Summary) -> Option<f64>,
+}
+
+const fn figure(name: &'static str, unit: Unit, of: fn(&Summary) -> Option<f64>) -> NamedFigure {
+    NamedFigure { name, unit, of }
+}
+
+/// All of them, in the order in which they are shown.
+pub const FIGURES: [NamedFigure; 19] = [
+    figure("wall_time", Unit::Seconds, |run| Some(run.wall_secs())),
+    figure("cpu_time", Unit::Seconds, |run| run.job.as_ref()?.cpu_secs()),
+    figure("user_time", Unit::Seconds, |run| run.job.as_ref()?.user_secs),
+    figure("system_time", Unit::Seconds, |run| run.job.as_ref()?.system_secs),
+    figure("mean_cores", Unit::Count, |run| Some(run.job.as_ref()?.cores?.mean)),
+    figure("peak_cores", Unit::Count, |run| Some(run.job.as_ref()?.cores?.peak)),
+    figure("peak_memory", Unit::Mebibytes, |run| run.job.as_ref()?.peak_memory_mib),
+    figure("mean_memory", Unit::Mebibytes, |run| Some(run.job.as_ref()?.memory_mib?.mean)),
+    figure("disk_read", Unit::Bytes, |run| Some(run.job.as_ref()?.disk_read_bytes? as f64)),
+    figure("disk_written", Unit::Bytes, |run| Some(run.job.as_ref()?.disk_write_bytes? as f64)),
+    figure("major_faults", Unit::Count, |run| Some(run.job.as_ref()?.major_faults? as f64)),
+    figure("context_switches", Unit::Count, |run| {
+        let job = run.job.as_ref()?;
+        Some(job.voluntary_context_switches? as f64 + job.involuntary_context_switches? as f64)
+    }),
+    figure("peak_processes", Unit::Count, |run| run.job.as_ref()?.peak_processes),
+    figure("throttled_time", Unit::Seconds, |run| run.cgroup.as_ref()?.cpu_throttled_secs),
+    figure("oom_kills", Unit::Count, |run| Some(run.cgroup.as_ref()?.oom_kills? as f64)),
+    figure("mean_gpus", Unit::Count, |run| Some(run.job.as_ref()?.gpus?.mean)),
+    figure("peak_gpu_memory", Unit::Mebibytes, |run| Some(run.job.as_ref()?.gpu_memory_mib?.peak)),
+    figure("gpu_energy", Unit::Joules, |run| {
+        run.gpus.iter().filter_map(|gpu| gpu.energy_joules).reduce(|sum, more| sum + more)
+    }),
+    figure("exit_code", Unit::Count, |run| run.outcome.as_ref()?.exit_code.map(f64::from)),
+];

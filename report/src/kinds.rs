@@ -1,0 +1,104 @@
+//! What a schema says of the figures of a sample.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde_json::Value as Json;
+
+/// Definitions that stand in one another no deeper than this.
+const DEPTH: u32 = 16;
+
+/// How a figure behaves, as [`unit`](resource_tracker_core::unit) has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// It goes up and down. What no schema tells of is taken for one.
+    Gauge,
+    /// It only grows.
+    Counter,
+    /// What was added in the interval.
+    Delta,
+    /// It is no figure.
+    Info,
+}
+
+type ByField = BTreeMap<String, Kind>;
+
+/// The kinds of the fields of a sample, by their paths: `energy[].joules`. They are found out when the first is asked for.
+pub struct Kinds(LazyLock<ByField, Box<dyn FnOnce() -> ByField + Send>>);
+
+impl Kinds {
+    /// Those of a [`sample_schema`](resource_tracker_core::sample_schema).
+    pub fn of_schema(schema: impl FnOnce() -> Json + Send + 'static) -> Self {
+        Self(LazyLock::new(Box::new(|| {
+            let schema = schema();
+            let mut kinds = ByField::new();
+            for (name, section) in schema["properties"].as_object().into_iter().flatten() {
+                walk(&mut kinds, name, section, &schema, DEPTH);
+            }
+            kinds
+        })))
+    }
+
+    /// Of a field.
+    pub fn of(&self, field: &str) -> Kind {
+        self.0.get(field).copied().unwrap_or(Kind::Gauge)
+    }
+}
+
+fn walk(kinds: &mut ByField, field: &str, schema: &Json, root: &Json, depth: u32) {
+    let Some(depth) = depth.checked_sub(1) else { return };
+    let kind = match schema["kind"].as_str() {
+        Some("counter") => Some(Kind::Counter),
+        Some("delta") => Some(Kind::Delta),
+        Some("info") => Some(Kind::Info),
+        _ => None,
+    };
+    if let Some(kind) = kind {
+        kinds.insert(field.to_owned(), kind);
+    }
+    if let Some(target) = schema["$ref"].as_str().and_then(|path| root.pointer(path.strip_prefix('#')?)) {
+        walk(kinds, field, target, root, depth);
+    }
+    for several in ["allOf", "anyOf", "oneOf"] {
+        for part in schema[several].as_array().into_iter().flatten() {
+            walk(kinds, field, part, root, depth);
+        }
+    }
+    for (name, member) in schema["properties"].as_object().into_iter().flatten() {
+        walk(kinds, &format!("{field}.{name}"), member, root, depth);
+    }
+    if schema["items"].is_object() {
+        walk(kinds, &format!("{field}[]"), &schema["items"], root, depth);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use resource_tracker_core::registry::Registry;
+    use resource_tracker_core::sample_schema;
+
+    use super::*;
+
+    #[test]
+    fn kinds_of_the_built_in_sections() {
+        let kinds = Kinds::of_schema(|| sample_schema("tracker", &Registry::new()));
+        for (field, kind) in [
+            ("cpu.utilization_pct", Kind::Gauge),
+            ("cpu.process_utime_secs", Kind::Delta),
+            ("disk[].read_bytes_total", Kind::Counter),
+            ("disk[].mounts[].used_pct", Kind::Gauge),
+            ("energy[].joules", Kind::Delta),
+            ("perf.instructions", Kind::Delta),
+            ("perf.user_only", Kind::Info),
+            ("nobody.knows", Kind::Gauge),
+        ] {
+            assert_eq!(kinds.of(field), kind, "{field}");
+        }
+    }
+
+    #[test]
+    fn a_schema_in_itself_ends() {
+        let schema = serde_json::json!({ "properties": { "a": { "$ref": "#/properties/a" } } });
+        assert_eq!(Kinds::of_schema(|| schema).of("a"), Kind::Gauge);
+    }
+}

@@ -1,0 +1,60 @@
+//! What a run of resource-tracker took: its statistics, in one pass over samples that come or that were recorded, and what a
+//! person is told of them.
+//!
+//! [`RunStatistics`] takes samples and gives a [`Summary`]; [`read_runs`] does so for files. [`text`], [`markdown`] and [`json`] write
+//! it. The sink `summary` does all of it at the end of a run. Linking this crate registers that sink.
+
+mod advice;
+mod bound;
+mod cgroup;
+mod compare;
+mod condition;
+mod counter;
+mod figures;
+mod gpu;
+mod job;
+mod kinds;
+mod machine;
+mod markdown;
+mod notes;
+mod other_sections;
+mod phases;
+mod readable;
+mod recording;
+mod rows;
+mod run_statistics;
+mod sink;
+mod statistics;
+mod summary;
+#[cfg(test)]
+mod tests;
+mod text;
+mod units;
+
+pub use advice::Advice;
+pub use bound::{Bound, Resource};
+pub use cgroup::CgroupSummary;
+pub use compare::{Answer, Difference, Of, Verdict, compare, comparison_text};
+pub use condition::Condition;
+pub use figures::{FIGURES, NamedFigure, Unit};
+pub use gpu::GpuSummary;
+pub use job::JobSummary;
+pub use kinds::{Kind, Kinds};
+pub use machine::{FullFileSystem, MachineSummary};
+pub use markdown::markdown;
+pub use other_sections::Figure;
+pub use phases::PhaseSummary;
+pub use recording::{RecordedRun, read_runs};
+pub use run_statistics::RunStatistics;
+pub use sink::{SummaryConfig, SummaryFormat};
+pub use statistics::Spread;
+pub use summary::{Summary, Times};
+pub use text::{Look, text};
+
+/// The summary as one line of JSON.
+///
+/// # Errors
+/// When it cannot be serialised.
+pub fn json(summary: &Summary) -> serde_json::Result<String> {
+    Ok(serde_json::to_string(summary)? + "\n")
+}

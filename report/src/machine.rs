@@ -1,0 +1,179 @@
+//! What the machine used, with the job and all others.
+
+use std::borrow::Cow;
+
+use resource_tracker_core::Sample;
+use resource_tracker_metrics::{
+    CpuMetrics, Disks, HostMetrics, MemoryMetrics, Networks, PressureMetrics, ResourcePressure,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::counter::CounterSum;
+use crate::readable::Readable;
+use crate::statistics::{Series, Spread};
+
+/// File systems that are made full.
+const IMAGES: [&str; 7] = ["cramfs", "erofs", "fuse.snapfuse", "fuse.squashfuse", "iso9660", "squashfs", "udf"];
+
+/// What is added up of the machine's samples.
+#[derive(Default)]
+pub(crate) struct Machine {
+    cores: Series,
+    steal: Series,
+    iowait: Series,
+    cpus: Option<u32>,
+    memory: Series,
+    memory_total: Option<u64>,
+    swap: Series,
+    read: CounterSum,
+    written: CounterSum,
+    busiest_disk: Series,
+    fullest: Option<FullFileSystem>,
+    received: CounterSum,
+    sent: CounterSum,
+    cpu_pressure: Series,
+    memory_pressure: Series,
+    io_pressure: Series,
+    host: HostMetrics,
+}
+
+impl Machine {
+    pub(crate) fn add(&mut self, sample: &Sample, secs: f64, readable: &mut Readable) {
+        if let Some(cpu) = readable.first::<CpuMetrics>(sample) {
+            self.cores.add(cpu.cores_used, secs);
+            self.steal.add(cpu.steal_cores, secs);
+            self.iowait.add(cpu.iowait_cores, secs);
+            self.cpus = u32::try_from(cpu.per_core_pct.len()).ok().or(self.cpus);
+        }
+        if let Some(memory) = readable.first::<MemoryMetrics>(sample) {
+            self.memory.add(memory.unavailable_mib as f64, secs);
+            self.swap.add(memory.swap_used_mib as f64, secs);
+            self.memory_total = Some(memory.total_mib);
+        }
+        let disks = readable.all::<Disks>(sample);
+        self.add_disks(&disks, secs);
+        for network in readable.all::<Networks>(sample).iter().flat_map(|networks| &networks.0) {
+            if network.is_counted == Some(true) {
+                let device = network.ifindex.map_or_else(|| network.interface.clone(), |index| index.to_string());
+                self.received.add(&device, network.rx_bytes_total, network.rx_bytes_per_sec, secs);
+                self.sent.add(&device, network.tx_bytes_total, network.tx_bytes_per_sec, secs);
+            }
+        }
+        if let Some(pressure) = readable.first::<PressureMetrics>(sample) {
+            let some = |of: Option<ResourcePressure>| of.map(|of| of.some.interval_pct);
+            self.cpu_pressure.add(some(pressure.cpu), secs);
+            self.memory_pressure.add(some(pressure.memory), secs);
+            self.io_pressure.add(some(pressure.io), secs);
+        }
+        if let Some(host) = readable.first::<HostMetrics>(sample) {
+            self.add_host(&host);
+        }
+    }
+
+    fn add_disks(&mut self, disks: &[Cow<Disks>], secs: f64) {
+        let disks = || disks.iter().flat_map(|disks| &disks.0);
+        for disk in disks().filter(|disk| disk.is_counted) {
+            if let (Some(counter), Some(rate)) = (disk.read_bytes_total, disk.read_bytes_per_sec) {
+                self.read.add(&disk.device, counter, rate, secs);
+            }
+            if let (Some(counter), Some(rate)) = (disk.write_bytes_total, disk.write_bytes_per_sec) {
+                self.written.add(&disk.device, counter, rate, secs);
+            }
+        }
+        self.busiest_disk.add(disks().filter_map(|disk| disk.utilization_pct).reduce(f64::max), secs);
+        let mounts = disks().flat_map(|disk| &disk.mounts);
+        for mount in mounts.filter(|mount| !IMAGES.contains(&mount.filesystem.as_str())) {
+            let fullest = self.fullest.as_ref().map_or(0.0, |fullest| fullest.used_pct);
+            if let (Some(used_pct), Some(available_bytes)) = (mount.used_pct, mount.available_bytes)
+                && used_pct > fullest
+            {
+                self.fullest =
+                    Some(FullFileSystem { mount_point: mount.mount_point.clone(), used_pct, available_bytes });
+            }
+        }
+    }
+
+    /// The host is told of in parts: most of it in the first sample, the rest in the last.
+    fn add_host(&mut self, host: &HostMetrics) {
+        let HostMetrics { host_name, host_allocation, host_vcpus, host_cpu_model, host_memory_mib, .. } = host;
+        let known = &mut self.host;
+        known.host_name = host_name.clone().or(known.host_name.take());
+        known.host_allocation = host_allocation.or(known.host_allocation);
+        known.host_vcpus = host_vcpus.or(known.host_vcpus);
+        known.host_cpu_model = host_cpu_model.clone().or(known.host_cpu_model.take());
+        known.host_memory_mib = host_memory_mib.or(known.host_memory_mib);
+    }
+
+    pub(crate) fn summary(&self) -> MachineSummary {
+        MachineSummary {
+            host: self.host.clone(),
+            cpus: self.cpus,
+            cores: self.cores.spread(),
+            steal_cores: self.steal.mean(),
+            iowait_cores: self.iowait.mean(),
+            memory_mib: self.memory.spread(),
+            memory_total_mib: self.memory_total,
+            peak_swap_mib: self.swap.peak(),
+            disk_read_bytes: self.read.sum(),
+            disk_write_bytes: self.written.sum(),
+            busiest_disk_pct: self.busiest_disk.spread(),
+            fullest_file_system: self.fullest.clone(),
+            network_rx_bytes: self.received.sum(),
+            network_tx_bytes: self.sent.sum(),
+            cpu_pressure_pct: self.cpu_pressure.mean(),
+            memory_pressure_pct: self.memory_pressure.mean(),
+            io_pressure_pct: self.io_pressure.mean(),
+        }
+    }
+}
+
+/// What the machine used over the run, the job included.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MachineSummary {
+    /// What is known of the machine itself.
+    pub host: HostMetrics,
+    /// Logical CPUs. Length of `per_core_pct`
+    pub cpus: Option<u32>,
+    /// Cores in use. `cpu`, `cores_used`
+    pub cores: Option<Spread>,
+    /// Mean of what the hypervisor gave to others. `cpu`, `steal_cores`
+    pub steal_cores: Option<f64>,
+    /// Mean of what idled for a disk. `cpu`, `iowait_cores`
+    pub iowait_cores: Option<f64>,
+    /// Memory that programs could not get. `memory`, `unavailable_mib`
+    pub memory_mib: Option<Spread>,
+    /// Memory of the machine. `memory`, `total_mib`
+    pub memory_total_mib: Option<u64>,
+    /// The most swap in use. `memory`, `swap_used_mib`
+    pub peak_swap_mib: Option<f64>,
+    /// Bytes read from all disks, each once. What `read_bytes_total` of `disk` grew by
+    pub disk_read_bytes: Option<u64>,
+    /// Bytes written to all disks, each once. What `write_bytes_total` of `disk` grew by
+    pub disk_write_bytes: Option<u64>,
+    /// Share of time in which the disk that was busiest at each sample had something to do. `disk`, `utilization_pct`
+    pub busiest_disk_pct: Option<Spread>,
+    /// The file system that was fullest at a sample.
+    pub fullest_file_system: Option<FullFileSystem>,
+    /// Bytes received from other machines, each once. What `rx_bytes_total` of `network` grew by
+    pub network_rx_bytes: Option<u64>,
+    /// Bytes sent to other machines, each once. What `tx_bytes_total` of `network` grew by
+    pub network_tx_bytes: Option<u64>,
+    /// Share of time in which a task waited for a CPU. `pressure`, `cpu`, `some`
+    pub cpu_pressure_pct: Option<f64>,
+    /// Share of time in which a task waited for memory. `pressure`, `memory`, `some`
+    pub memory_pressure_pct: Option<f64>,
+    /// Share of time in which a task waited for storage. `pressure`, `io`, `some`
+    pub io_pressure_pct: Option<f64>,
+}
+
+/// A file system when it was fullest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FullFileSystem {
+    /// Where it is mounted. `disk`, `mount_point`
+    pub mount_point: String,
+    /// How much of it was used. `disk`, `used_pct`
+    pub used_pct: f64,
+    /// What could still be written. `disk`, `available_bytes`
+    pub available_bytes: u64,
+}

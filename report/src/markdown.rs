@@ -1,0 +1,55 @@
+//! A summary for the page of a job in CI.
+
+use crate::rows::Rows;
+use crate::summary::Summary;
+
+/// The summary as a heading, a table and a list.
+pub fn markdown(summary: &Summary) -> String {
+    let rows = Rows::of(summary);
+    let mut text = format!("### {}\n\n{}\n\n| | |\n| --- | --- |\n", code(&rows.title), escape(&rows.ending));
+    for row in &rows.rows {
+        text += &format!("| **{}** | {} |\n", escape(&row.label), escape(&row.text));
+    }
+    if !rows.remarks.is_empty() {
+        text.push('\n');
+    }
+    for (label, remark) in &rows.remarks {
+        let remark = if *label == "Ask for" { code(remark) } else { escape(remark) };
+        text += &format!("- **{label}**: {remark}\n");
+    }
+    text
+}
+
+/// As it is, whatever it holds.
+fn code(text: &str) -> String {
+    let text: String = text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect();
+    let longest = text.split(|char| char != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest + 1);
+    // A blank keeps a backtick of the text from the fence.
+    let blank = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
+    format!("{fence}{blank}{text}{blank}{fence}")
+}
+
+/// A text without any markup.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for char in text.chars() {
+        if "\\`*_{}[]<>#|!~&".contains(char) {
+            escaped.push('\\');
+        }
+        escaped.push(if char.is_control() { ' ' } else { char });
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_text_is_markup() {
+        assert_eq!(escape("a_b | <img> *x*\n"), "a\\_b \\| \\<img\\> \\*x\\* ");
+        assert_eq!(code("echo `date`"), "`` echo `date` ``");
+        assert_eq!(code("plain"), "`plain`");
+    }
+}

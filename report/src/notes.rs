@@ -1,0 +1,136 @@
+//! What somebody who looks after a job wants to know.
+
+use resource_tracker_metrics::ProcessAccounting;
+
+use crate::bound::number;
+use crate::summary::Summary;
+use crate::units::memory;
+
+/// A file system with so much left is not full, whatever its share.
+const ENOUGH_BYTES: u64 = 10_000_000_000;
+
+/// Each rule, in the order in which the notes are told.
+const RULES: [fn(&Summary) -> Option<String>; 11] = [
+    oom_kills,
+    throttled,
+    unused_gpu,
+    idle_gpu,
+    unused_cores,
+    unused_memory,
+    swap,
+    full_disk,
+    stolen,
+    few_samples,
+    estimated,
+];
+
+/// The notes on a run.
+pub(crate) fn notes(summary: &Summary) -> Vec<String> {
+    RULES.iter().filter_map(|rule| rule(summary)).collect()
+}
+
+fn oom_kills(summary: &Summary) -> Option<String> {
+    let cgroup = summary.cgroup.as_ref()?;
+    let kills = cgroup.oom_kills.filter(|kills| *kills > 0)?;
+    let of = if kills == 1 { "1 process was".to_owned() } else { format!("{kills} processes were") };
+    let limit = cgroup.memory_limit_mib.map(|limit| format!(" (its limit is {})", memory(limit))).unwrap_or_default();
+    Some(format!("{of} killed because memory ran out{limit}: ask for more memory"))
+}
+
+/// In a twentieth of the periods or more.
+fn throttled(summary: &Summary) -> Option<String> {
+    let cgroup = summary.cgroup.as_ref().filter(|_| summary.job.is_some())?;
+    let (limit, percent) = (cgroup.cpu_limit_cores?, cgroup.cpu_throttled_pct?);
+    let of = number(limit);
+    (percent >= 5.0).then(|| {
+        format!(
+            "the limit of {of} cores was reached in {percent:.0} % of the time: ask for more, or start fewer threads"
+        )
+    })
+}
+
+/// A GPU is there for a minute, the driver says who uses it, and the job never did.
+fn unused_gpu(summary: &Summary) -> Option<String> {
+    let count = summary.gpus.iter().filter(|gpu| gpu.parent_uuid.is_none()).count();
+    let job = summary.job.as_ref()?;
+    let holds_memory = job.gpu_memory_mib.is_some_and(|memory| memory.peak > 0.0);
+    let is_unused = job.peak_gpus_used == Some(0.0) && !holds_memory && summary.wall_secs() >= 60.0;
+    let gpus = if count == 1 { "a GPU".to_owned() } else { format!("{count} GPUs") };
+    (count > 0 && is_unused).then(|| format!("the machine has {gpus}, and the job used none"))
+}
+
+/// GPUs were used for less than 15 % of the time.
+fn idle_gpu(summary: &Summary) -> Option<String> {
+    let job = summary.job.as_ref()?;
+    let (used, gpus) = (job.peak_gpus_used.filter(|used| *used > 0.0)?, job.gpus?);
+    let percent = 100.0 * gpus.mean / used;
+    (percent < 15.0).then(|| {
+        format!(
+            "the GPUs that the job used were idle for {:.0} % of the time: it waits for something else",
+            100.0 - percent
+        )
+    })
+}
+
+/// Less than half of four cores or more, for 95 % of the time.
+fn unused_cores(summary: &Summary) -> Option<String> {
+    let job = summary.job.as_ref()?;
+    let (cores, limit) = (job.cores?, job.core_limit?);
+    let advice = summary.advice.as_ref()?;
+    (limit >= 4.0 && cores.p95 < limit / 2.0).then(|| {
+        format!(
+            "{:.1} of {} cores were enough for 95 % of the time: {} will do",
+            cores.p95,
+            number(limit),
+            advice.cores
+        )
+    })
+}
+
+/// Less than a fifth of what its own limit allows. (The machine's whole memory is nobody's request.)
+fn unused_memory(summary: &Summary) -> Option<String> {
+    let limit = summary.cgroup.as_ref()?.memory_limit_mib?;
+    let peak = summary.job.as_ref()?.peak_memory_mib?;
+    let advice = summary.advice.as_ref()?;
+    (peak < limit / 5.0).then(|| {
+        format!("{} of {} were enough: {} will do", memory(peak), memory(limit), memory(advice.memory_mib as f64))
+    })
+}
+
+fn swap(summary: &Summary) -> Option<String> {
+    let swap = summary.job.as_ref()?.peak_swap_mib?;
+    (swap >= 1.0).then(|| format!("{} of the job's memory was in swap, which is slow", memory(swap)))
+}
+
+fn full_disk(summary: &Summary) -> Option<String> {
+    let fullest = summary.machine.fullest_file_system.as_ref()?;
+    let left = memory(fullest.available_bytes as f64 / 1_048_576.0);
+    (fullest.used_pct >= 95.0 && fullest.available_bytes < ENOUGH_BYTES)
+        .then(|| format!("{} was {:.0} % full: {left} were left", fullest.mount_point, fullest.used_pct))
+}
+
+/// More than a twentieth of the machine.
+fn stolen(summary: &Summary) -> Option<String> {
+    let steal = summary.machine.steal_cores?;
+    let cpus = f64::from(summary.machine.cpus?);
+    (steal >= 0.05 * cpus).then(|| format!("the hypervisor gave {steal:.1} of {cpus:.0} cores to other machines"))
+}
+
+fn few_samples(summary: &Summary) -> Option<String> {
+    let samples = summary.times.samples;
+    let missed = summary.outcome.as_ref().map_or(0, |outcome| outcome.missed_samples);
+    if samples < 3 {
+        let say = if samples == 1 { "1 sample says" } else { &format!("{samples} samples say") };
+        return Some(format!("{say} little: take a shorter --interval"));
+    }
+    // One that is late now and then spoils nothing.
+    (100 * missed >= samples).then(|| {
+        format!("{missed} samples were not taken in time: the machine was busy, or the --interval is too short")
+    })
+}
+
+fn estimated(summary: &Summary) -> Option<String> {
+    let accounting = summary.job.as_ref()?.cpu_accounting?;
+    (accounting == ProcessAccounting::Sampled)
+        .then(|| "CPU time of children for which nobody waited is missing after they were last seen".to_owned())
+}

@@ -1,0 +1,165 @@
+//! What the job used in each of the phases that it named.
+
+use resource_tracker_core::Sample;
+use resource_tracker_metrics::{Mark, MarkKind, Marks, ProcessMetrics};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::readable::Readable;
+
+/// Names that come after are not told apart.
+const PHASES: usize = 1000;
+/// So many phases can be at once.
+const OPEN: usize = 100;
+
+/// What is added up of the phases.
+#[derive(Default)]
+pub(crate) struct Phases {
+    phases: Vec<PhaseSummary>,
+    /// The one that the next mark ends.
+    current: Option<usize>,
+    /// Those that go on until their end is said.
+    open: Vec<usize>,
+}
+
+impl Phases {
+    pub(crate) fn add(&mut self, sample: &Sample, secs: f64, readable: &mut Readable) {
+        let marks = readable.first::<Marks>(sample);
+        if marks.is_none() && self.current.is_none() && self.open.is_empty() {
+            return;
+        }
+        let job = readable.first::<ProcessMetrics>(sample).map(|job| job.into_owned()).unwrap_or_default();
+        let end = sample.timestamp().as_millis() as f64 / 1000.0;
+        let mut done = 0.0;
+        for mark in marks.iter().flat_map(|marks| &marks.0) {
+            // Seconds into the interval, and never backwards.
+            let at = (mark.at_ms as f64 / 1000.0 - (end - secs)).clamp(done, secs.max(done));
+            self.spend(at - done, secs, &job);
+            self.heed(mark);
+            done = at;
+        }
+        self.spend(secs - done, secs, &job);
+        for phase in self.active() {
+            let memory = &mut self.phases[phase].peak_memory_mib;
+            *memory = memory.max(job.process_memory_mib.unwrap_or(0.0));
+        }
+    }
+
+    fn active(&self) -> Vec<usize> {
+        let mut active: Vec<usize> = self.current.iter().chain(&self.open).copied().collect();
+        // One that began twice is one.
+        active.sort_unstable();
+        active.dedup();
+        active
+    }
+
+    /// This part of the interval belongs to the phases that there are; so does that share of what was used in it.
+    fn spend(&mut self, part: f64, secs: f64, job: &ProcessMetrics) {
+        let share = if secs > 0.0 { part / secs } else { 0.0 };
+        for phase in self.active() {
+            let phase = &mut self.phases[phase];
+            phase.secs += part;
+            phase.cpu_secs += share * (job.process_utime_secs.unwrap_or(0.0) + job.process_stime_secs.unwrap_or(0.0));
+            phase.disk_read_bytes += share * job.process_disk_read_bytes.unwrap_or(0) as f64;
+            phase.disk_write_bytes += share * job.process_disk_write_bytes.unwrap_or(0) as f64;
+        }
+    }
+
+    fn heed(&mut self, mark: &Mark) {
+        match mark.kind {
+            MarkKind::Begin if self.open.len() < OPEN => {
+                let phase = self.begin(&mark.name);
+                self.open.extend(phase);
+            }
+            MarkKind::End => {
+                let ended = self.open.iter().rposition(|phase| self.phases[*phase].name == mark.name);
+                ended.map(|ended| self.open.remove(ended));
+            }
+            MarkKind::Next => self.current = self.begin(&mark.name),
+            _ => (),
+        }
+    }
+
+    /// The phase of this name, which begins. `None` when there are too many.
+    fn begin(&mut self, name: &str) -> Option<usize> {
+        let known = self.phases.iter().position(|phase| phase.name == name);
+        let index = known.or_else(|| {
+            (self.phases.len() < PHASES).then(|| {
+                self.phases.push(PhaseSummary { name: name.to_owned(), ..PhaseSummary::default() });
+                self.phases.len() - 1
+            })
+        })?;
+        self.phases[index].times += 1;
+        Some(index)
+    }
+
+    pub(crate) fn summary(&self) -> Vec<PhaseSummary> {
+        self.phases.clone()
+    }
+}
+
+/// What the job used in a phase. A sample in which one began or ended is shared out by time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PhaseSummary {
+    /// What the job calls it.
+    pub name: String,
+    /// How often it began.
+    pub times: u64,
+    /// How long it was, all times together.
+    pub secs: f64,
+    /// CPU time of the job in it.
+    pub cpu_secs: f64,
+    /// The most memory that the job had at a sample in it. `process_memory_mib`
+    pub peak_memory_mib: f64,
+    /// Bytes that the job read from storage.
+    pub disk_read_bytes: f64,
+    /// Bytes that it wrote for storage.
+    pub disk_write_bytes: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(second: u64, cpu: f64, memory: f64, marks: &str) -> Sample {
+        let cpu =
+            serde_json::json!({ "process_utime_secs": cpu, "process_stime_secs": 0.0, "process_memory_mib": memory });
+        let line = format!(r#"{{"timestamp_ms": {}, "elapsed_secs": 1, "cpu": {cpu}{marks}}}"#, second * 1000);
+        Sample::from_json(&line).unwrap()
+    }
+
+    #[test]
+    fn a_sample_is_shared_out_by_time() {
+        let mut phases = Phases::default();
+        let mut readable = Readable::default();
+        let one = r#", "marks": [{"name": "load", "kind": "next", "at_ms": 100250}]"#;
+        let two = r#", "marks": [{"name": "train", "kind": "next", "at_ms": 102500}, {"name": "step", "kind": "begin", "at_ms": 102750}]"#;
+        let end = r#", "marks": [{"name": "step", "kind": "end", "at_ms": 103500}, {"name": "nobody", "kind": "end", "at_ms": 103600}]"#;
+        for sample in [
+            sample(100, 5.0, 1.0, ""),
+            sample(101, 1.0, 10.0, one),
+            sample(102, 2.0, 20.0, ""),
+            sample(103, 2.0, 30.0, two),
+            sample(104, 1.0, 5.0, end),
+        ] {
+            phases.add(&sample, 1.0, &mut readable);
+        }
+        let told: Vec<_> = phases
+            .summary()
+            .into_iter()
+            .map(|phase| (phase.name, phase.secs, phase.cpu_secs, phase.peak_memory_mib))
+            .collect();
+        let expected = [("load", 2.25, 3.75, 20.0), ("train", 1.5, 2.0, 30.0), ("step", 0.75, 1.0, 30.0)];
+        assert_eq!(told, expected.map(|(name, secs, cpu, memory)| (name.to_owned(), secs, cpu, memory)));
+        assert_eq!(readable.problems().count(), 0);
+    }
+
+    #[test]
+    fn names_without_end_are_not_kept() {
+        let mut phases = Phases::default();
+        for number in 0..5000 {
+            phases.heed(&Mark { name: number.to_string(), kind: MarkKind::Begin, at_ms: 0 });
+        }
+        assert!(phases.phases.len() <= PHASES && phases.open.len() == OPEN);
+    }
+}

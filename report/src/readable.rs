@@ -1,0 +1,40 @@
+//! Sections of a sample, as far as they can be read.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use resource_tracker_core::{Sample, Section};
+use serde::de::DeserializeOwned;
+
+/// What could not be read: by section how often, and the first error.
+#[derive(Debug, Default)]
+pub(crate) struct Readable {
+    problems: BTreeMap<&'static str, (u64, String)>,
+}
+
+impl Readable {
+    /// Section `T` of whoever wrote it first.
+    pub(crate) fn first<'a, T: Section + DeserializeOwned>(&mut self, sample: &'a Sample) -> Option<Cow<'a, T>> {
+        self.all(sample).into_iter().next()
+    }
+
+    /// Section `T` of all who wrote it.
+    pub(crate) fn all<'a, T: Section + DeserializeOwned>(&mut self, sample: &'a Sample) -> Vec<Cow<'a, T>> {
+        let sections = sample.read_all::<T>().filter_map(|section| match section {
+            Ok(section) => Some(section),
+            Err(error) => {
+                self.problems.entry(T::NAME).or_insert_with(|| (0, error.to_string())).0 += 1;
+                None
+            }
+        });
+        sections.collect()
+    }
+
+    /// A sentence for each section that could not be read somewhere.
+    pub(crate) fn problems(&self) -> impl Iterator<Item = String> {
+        self.problems.iter().map(|(section, (count, error))| {
+            let times = if *count == 1 { "time" } else { "times" };
+            format!("{section} could not be read {count} {times}, and is not in the figures there: {error}")
+        })
+    }
+}

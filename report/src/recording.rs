@@ -1,0 +1,203 @@
+//! Recordings as files: JSON Lines, compressed or not, of one run or of several, whole or set aside in parts.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use flate2::bufread::MultiGzDecoder;
+use resource_tracker_core::Sample;
+use resource_tracker_metrics::RunMetrics;
+use resource_tracker_sinks::set_aside_of;
+
+use crate::kinds::Kinds;
+use crate::run_statistics::RunStatistics;
+use crate::summary::Summary;
+
+/// What stands for standard input.
+const STDIN: &str = "-";
+const BUFFER: usize = 256 << 10;
+/// A sample has some kilobytes; one of a machine with thousands of devices some megabytes.
+const LONGEST_LINE: u64 = 64 << 20;
+/// What has so many bad lines before the first good one is no recording.
+const BAD_LINES: u64 = 1000;
+/// Names of sections that one file may have.
+const SECTIONS: usize = 1000;
+
+/// A run as it was recorded.
+pub struct RecordedRun {
+    /// The file that it begins in.
+    pub path: PathBuf,
+    /// What its samples say.
+    pub summary: Summary,
+}
+
+/// Reads all runs of these files, in order, and hands each over; `-` is standard input. A file that begins in the middle of a run
+/// brings along what was set aside of it, unless that is named as well, and goes on with a run that ended just before.
+///
+/// # Errors
+/// When a file cannot be read, or is no recording; and what `take` fails with.
+pub fn read_runs(
+    paths: &[PathBuf],
+    kinds: &Kinds,
+    take: &mut dyn FnMut(RecordedRun) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let named: Vec<PathBuf> = paths.iter().filter_map(|path| path.canonicalize().ok()).collect();
+    let mut reader = Reader { kinds, named, take, current: None };
+    for path in paths {
+        reader.read_set(path)?;
+    }
+    reader.end_run()
+}
+
+struct Reader<'a> {
+    kinds: &'a Kinds,
+    named: Vec<PathBuf>,
+    take: &'a mut dyn FnMut(RecordedRun) -> anyhow::Result<()>,
+    current: Option<CurrentRun>,
+}
+
+#[derive(Default)]
+struct CurrentRun {
+    path: PathBuf,
+    statistics: RunStatistics,
+    problems: Vec<String>,
+}
+
+impl Reader<'_> {
+    /// Reads a file, and before it what was set aside of it.
+    fn read_set(&mut self, path: &Path) -> anyhow::Result<()> {
+        let mut file = open(path)?;
+        let mut first = Vec::new();
+        // That it cannot be read is said when the rest of it cannot be either.
+        let _ = file.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut first);
+        let goes_on = sample_of(&first).is_ok_and(|sample| sample.read_all::<RunMetrics>().next().is_none());
+        if goes_on && path != Path::new(STDIN) {
+            let parts = set_aside_of(path).with_context(|| format!("cannot look for parts of {}", path.display()))?;
+            for part in parts {
+                if !part.canonicalize().is_ok_and(|part| self.named.contains(&part)) {
+                    self.read(&part, open(&part)?)?;
+                }
+            }
+        }
+        self.read(path, Box::new(io::Cursor::new(first).chain(file)))
+    }
+
+    fn read(&mut self, path: &Path, mut file: Box<dyn BufRead>) -> anyhow::Result<()> {
+        let name = path.display();
+        let (mut line, mut number, mut samples, mut names) = (Vec::new(), 0_u64, 0_u64, Vec::new());
+        let mut unreadable: Option<(u64, String)> = None;
+        loop {
+            line.clear();
+            number += 1;
+            let end = file.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line);
+            if let Err(error) = end {
+                if samples == 0 {
+                    return Err(error).with_context(|| format!("cannot read {name}"));
+                }
+                self.note(path, format!("{name} ends early, in line {number}: {error}"));
+                break;
+            }
+            let has_nothing_good = samples == 0 && unreadable.as_ref().is_some_and(|(count, _)| *count == BAD_LINES);
+            if line.is_empty() || has_nothing_good {
+                break;
+            }
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            if line.len() as u64 == LONGEST_LINE {
+                bail!("{name} is no recording: line {number} is longer than {} MiB", LONGEST_LINE >> 20);
+            }
+            match sample_of(&line) {
+                Ok(sample) => {
+                    samples += 1;
+                    check_names(&sample, &mut names)
+                        .with_context(|| format!("{name} is no recording: line {number}"))?;
+                    self.add(path, &sample, samples == 1)?;
+                }
+                Err(_) if !line.ends_with(b"\n") && samples > 0 => {
+                    self.note(path, format!("the last line of {name} is cut short"));
+                }
+                Err(error) => unreadable.get_or_insert((0, format!("line {number} {error}"))).0 += 1,
+            }
+        }
+        if samples == 0 {
+            bail!("{name} is no recording: {}", unreadable.map_or("it is empty".into(), |(_, first)| first));
+        }
+        if let Some((count, first)) = unreadable {
+            let lines = if count == 1 { "1 line was" } else { &format!("{count} lines were") };
+            self.note(path, format!("{lines} left out of {name}: {first}"));
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, path: &Path, sample: &Sample, is_first_of_file: bool) -> anyhow::Result<()> {
+        if self.current.as_ref().is_some_and(|run| run.statistics.is_followed_by_another(sample, is_first_of_file)) {
+            self.end_run()?;
+        }
+        let kinds = self.kinds;
+        self.current(path).statistics.add(sample, kinds);
+        Ok(())
+    }
+
+    fn note(&mut self, path: &Path, problem: String) {
+        self.current(path).problems.push(problem);
+    }
+
+    fn current(&mut self, path: &Path) -> &mut CurrentRun {
+        self.current.get_or_insert_with(|| CurrentRun { path: path.to_owned(), ..CurrentRun::default() })
+    }
+
+    fn end_run(&mut self) -> anyhow::Result<()> {
+        let Some(run) = self.current.take() else { return Ok(()) };
+        let mut summary = run.statistics.summary();
+        summary.problems.extend(run.problems);
+        (self.take)(RecordedRun { path: run.path, summary })
+    }
+}
+
+fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
+    let opened = || -> io::Result<Box<dyn BufRead>> {
+        if path == Path::new(STDIN) {
+            return decompressed(io::stdin());
+        }
+        decompressed(File::open(path)?)
+    };
+    opened().with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// As it is, or what it was before it was compressed.
+fn decompressed(file: impl Read + 'static) -> io::Result<Box<dyn BufRead>> {
+    let mut file = BufReader::with_capacity(BUFFER, file);
+    let is_compressed = file.fill_buf()?.starts_with(&[0x1f, 0x8b]);
+    Ok(if is_compressed {
+        Box::new(BufReader::with_capacity(BUFFER, MultiGzDecoder::new(file)))
+    } else {
+        Box::new(file)
+    })
+}
+
+fn sample_of(line: &[u8]) -> Result<Sample, String> {
+    if line.starts_with(b"timestamp,") {
+        return Err("is of a CSV; a summary is made of JSON Lines (--format json)".into());
+    }
+    let text = std::str::from_utf8(line).map_err(|_| "is no text")?;
+    let sample = Sample::from_json(text).map_err(|error| format!("is no JSON object: {error}"))?;
+    match sample.timestamp().is_zero() {
+        true => Err("has no timestamp_ms".into()),
+        false => Ok(sample),
+    }
+}
+
+/// Names of sections are kept for good, and must be few.
+fn check_names(sample: &Sample, names: &mut Vec<&'static str>) -> anyhow::Result<()> {
+    for (name, _) in sample.sections() {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    if names.len() > SECTIONS {
+        bail!("has more than {SECTIONS} sections");
+    }
+    Ok(())
+}

@@ -1,0 +1,258 @@
+//! A summary as rows of words, for whoever shows it.
+
+use resource_tracker_metrics::PeakSource;
+
+use crate::bound::{Resource, number};
+use crate::gpu::GpuSummary;
+use crate::job::JobSummary;
+use crate::machine::MachineSummary;
+use crate::phases::PhaseSummary;
+use crate::summary::Summary;
+use crate::units::{bytes, memory, time};
+
+/// So many GPUs have a row each; more share one.
+const GPU_ROWS: usize = 4;
+/// So many phases have a row each; the others are in the JSON.
+const PHASE_ROWS: usize = 4;
+const LONGEST_TITLE: usize = 120;
+/// What has no room in so many lines is in the JSON.
+const LINES: usize = 20;
+
+/// A line of the table.
+pub(crate) struct Row {
+    pub(crate) label: String,
+    /// What was used of what there was, from 0 to 1.
+    pub(crate) share: Option<f64>,
+    pub(crate) text: String,
+}
+
+/// What is shown of a summary.
+pub(crate) struct Rows {
+    /// What was run.
+    pub(crate) title: String,
+    /// How it ended, and after which time.
+    pub(crate) ending: String,
+    pub(crate) has_failed: bool,
+    pub(crate) rows: Vec<Row>,
+    /// Sentences, each with what it is about, the most important first.
+    pub(crate) remarks: Vec<(&'static str, String)>,
+}
+
+impl Rows {
+    pub(crate) fn of(summary: &Summary) -> Self {
+        let mut rows = Vec::new();
+        let machine = &summary.machine;
+        match &summary.job {
+            Some(job) => of_job(job, &mut rows),
+            None => of_machine(machine, &mut rows),
+        }
+        let network = summary.job.as_ref().and_then(|job| Some((job.network_rx_bytes?, job.network_tx_bytes?, "")));
+        let of_all = || Some((machine.network_rx_bytes?, machine.network_tx_bytes?, " (whole machine)"));
+        if let Some((received, sent, whose)) = network.or_else(of_all) {
+            let text = format!("{} received, {} sent{whose}", bytes(received as f64), bytes(sent as f64));
+            rows.push(Row { label: "Network".into(), share: None, text });
+        }
+        of_gpus(&summary.gpus, &mut rows);
+        rows.extend(waits(summary));
+        of_phases(&summary.phases, &mut rows);
+        let mut remarks = remarks(summary);
+        // Two lines stand above the rows.
+        remarks.truncate(LINES.saturating_sub(2 + rows.len()));
+        Self {
+            title: title(summary),
+            ending: ending(summary),
+            has_failed: summary.outcome.as_ref().is_some_and(|outcome| outcome.exit_code != Some(0))
+                && is_wrapped(summary),
+            rows,
+            remarks,
+        }
+    }
+}
+
+fn is_wrapped(summary: &Summary) -> bool {
+    summary.run.as_ref().is_some_and(|run| !run.command.is_empty())
+}
+
+/// The command, or what else it is about.
+fn title(summary: &Summary) -> String {
+    match summary.run.as_ref() {
+        Some(run) if !run.command.is_empty() => shortened(&run.command.join(" ")),
+        _ if summary.job.is_some() => "the process that was tracked".into(),
+        _ => "the machine".into(),
+    }
+}
+
+/// A command line can have thousands of names of files.
+fn shortened(command: &str) -> String {
+    match command.char_indices().nth(LONGEST_TITLE) {
+        Some((end, _)) => format!("{}...", &command[..end]),
+        None => command.to_owned(),
+    }
+}
+
+fn ending(summary: &Summary) -> String {
+    let wall = time(summary.wall_secs());
+    match &summary.outcome {
+        Some(outcome) => match (outcome.exit_code, outcome.signal) {
+            (Some(code), _) => format!("exited with {code} after {wall}"),
+            (None, Some(signal)) => format!("was ended by signal {signal} after {wall}"),
+            (None, None) => format!("ended after {wall}"),
+        },
+        None if is_wrapped(summary) => format!("was sampled for {wall}; how it ended is not recorded"),
+        None => format!("was sampled for {wall}"),
+    }
+}
+
+fn of_job(job: &JobSummary, rows: &mut Vec<Row>) {
+    if let Some(cores) = job.cores {
+        let share = job.core_limit.map(|limit| cores.mean / limit);
+        let of = job.core_limit.map(|limit| format!(" of {}", number(limit))).unwrap_or_default();
+        let text = format!("{:.2}{of} cores{}, peak {:.2}", cores.mean, percent(share), cores.peak);
+        rows.push(Row { label: "CPU".into(), share, text });
+    }
+    if let (Some(whole), Some(user), Some(system)) = (job.cpu_secs(), job.user_secs, job.system_secs) {
+        let text = format!("{} (user {}, system {})", time(whole), time(user), time(system));
+        rows.push(Row { label: "CPU time".into(), share: None, text });
+    }
+    if let Some(peak) = job.peak_memory_mib {
+        let share = job.memory_limit_mib.map(|limit| peak / limit);
+        let of = job.memory_limit_mib.map(|limit| format!(" of {}", memory(limit))).unwrap_or_default();
+        let mean = job.memory_mib.map(|spread| format!(", mean {}", memory(spread.mean))).unwrap_or_default();
+        // Processes that peaked together between two samples are not seen.
+        let peak_is = if job.peak_source == Some(PeakSource::Sampled) { "at least" } else { "peak" };
+        rows.push(Row {
+            label: "Memory".into(),
+            share,
+            text: format!("{peak_is} {}{of}{}{mean}", memory(peak), percent(share)),
+        });
+    }
+    if let (Some(read), Some(written)) = (job.disk_read_bytes, job.disk_write_bytes) {
+        rows.push(disk(read, written));
+    }
+    if let (Some(processes), Some(threads)) = (job.peak_processes, job.peak_threads) {
+        let plural = if threads == 1.0 { "" } else { "s" };
+        let text = format!("{processes:.0} at most, {threads:.0} thread{plural}");
+        rows.push(Row { label: "Processes".into(), share: None, text });
+    }
+}
+
+fn of_machine(machine: &MachineSummary, rows: &mut Vec<Row>) {
+    if let (Some(cores), Some(cpus)) = (machine.cores, machine.cpus) {
+        let share = Some(cores.mean / f64::from(cpus));
+        let text = format!("{:.2} of {cpus} cores{}, peak {:.2}", cores.mean, percent(share), cores.peak);
+        rows.push(Row { label: "CPU".into(), share, text });
+    }
+    if let (Some(used), Some(total)) = (machine.memory_mib, machine.memory_total_mib) {
+        let share = Some(used.peak / total as f64);
+        let (peak, mean) = (memory(used.peak), memory(used.mean));
+        let text = format!("peak {peak} of {}{}, mean {mean}", memory(total as f64), percent(share));
+        rows.push(Row { label: "Memory".into(), share, text });
+    }
+    if let (Some(read), Some(written)) = (machine.disk_read_bytes, machine.disk_write_bytes) {
+        rows.push(disk(read, written));
+    }
+}
+
+fn percent(share: Option<f64>) -> String {
+    let shown =
+        |share: f64| if 0.0 < share && share < 0.005 { " (<1 %)".into() } else { format!(" ({:.0} %)", 100.0 * share) };
+    share.map(shown).unwrap_or_default()
+}
+
+fn disk(read: u64, written: u64) -> Row {
+    let text = format!("{} read, {} written", bytes(read as f64), bytes(written as f64));
+    Row { label: "Disk".into(), share: None, text }
+}
+
+fn of_gpus(gpus: &[GpuSummary], rows: &mut Vec<Row>) {
+    let whole: Vec<&GpuSummary> = gpus.iter().filter(|gpu| gpu.parent_uuid.is_none()).collect();
+    if whole.len() > GPU_ROWS {
+        let means: Vec<f64> = whole.iter().filter_map(|gpu| Some(gpu.utilization_pct?.mean)).collect();
+        let mean = means.iter().sum::<f64>() / means.len().max(1) as f64;
+        let peak = whole.iter().filter_map(|gpu| Some(gpu.memory_mib?.peak)).fold(0.0, f64::max);
+        let used = (!means.is_empty()).then(|| format!("{mean:.0} % in use, "));
+        let text = format!("{}peak of one {}", used.as_deref().unwrap_or_default(), memory(peak));
+        let share = used.map(|_| mean / 100.0);
+        rows.push(Row { label: format!("{} GPUs", whole.len()), share, text });
+        return;
+    }
+    for (index, gpu) in whole.into_iter().enumerate() {
+        let used = gpu.utilization_pct.map(|used| format!("{:.0} % in use, peak {:.0} %", used.mean, used.peak));
+        let held = gpu.memory_mib.zip(gpu.memory_total_mib);
+        let held = held.map(|(held, total)| format!("{} of {}", memory(held.peak), memory(total)));
+        let text: Vec<String> = used.into_iter().chain(held).collect();
+        let share = gpu.utilization_pct.map(|used| used.mean / 100.0);
+        rows.push(Row { label: format!("GPU {index}"), share, text: text.join("; ") });
+    }
+}
+
+/// The longest phases, in the order in which they began.
+fn of_phases(phases: &[PhaseSummary], rows: &mut Vec<Row>) {
+    let mut lengths: Vec<f64> = phases.iter().map(|phase| phase.secs).collect();
+    lengths.sort_by(|one, other| other.total_cmp(one));
+    let shortest = lengths.get(PHASE_ROWS - 1).copied().unwrap_or(0.0);
+    for phase in phases.iter().filter(|phase| phase.secs >= shortest).take(PHASE_ROWS) {
+        let cores = if phase.secs > 0.0 { phase.cpu_secs / phase.secs } else { 0.0 };
+        let peak = memory(phase.peak_memory_mib);
+        let text = format!("{}: {}, {cores:.2} cores, {peak}", phase.name, time(phase.secs));
+        rows.push(Row { label: "Phase".into(), share: None, text });
+    }
+}
+
+/// What the job waited for, or somebody on the machine where the job's cgroup does not tell.
+fn waits(summary: &Summary) -> Option<Row> {
+    let text = match summary.cgroup.as_ref().filter(|cgroup| cgroup.is_own && cgroup.cpu_pressure_secs.is_some()) {
+        Some(cgroup) => {
+            let waited = [
+                (cgroup.cpu_pressure_secs, "a CPU"),
+                (cgroup.memory_pressure_secs, "memory"),
+                (cgroup.io_pressure_secs, "storage"),
+                (cgroup.cpu_throttled_secs, "its quota"),
+            ];
+            listed(waited, |secs| (secs >= 0.01).then(|| time(secs)))?
+        }
+        None => {
+            let machine = &summary.machine;
+            let waited = [
+                (machine.cpu_pressure_pct, "a CPU"),
+                (machine.memory_pressure_pct, "memory"),
+                (machine.io_pressure_pct, "storage"),
+            ];
+            let text = listed(waited, |percent| (percent >= 0.5).then(|| format!("{percent:.0} % of the time")))?;
+            format!("{text}, somebody on the machine")
+        }
+    };
+    Some(Row { label: "Waited".into(), share: None, text })
+}
+
+/// What is worth to be shown of it. `None` when nothing is.
+fn listed<const N: usize>(waited: [(Option<f64>, &str); N], shown: impl Fn(f64) -> Option<String>) -> Option<String> {
+    let parts = waited.into_iter().filter_map(|(waited, what)| Some(format!("{} for {what}", shown(waited?)?)));
+    let parts: Vec<String> = parts.collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+fn remarks(summary: &Summary) -> Vec<(&'static str, String)> {
+    let mut remarks = Vec::new();
+    if let Some(bound) = &summary.bound {
+        remarks.push(("Held up", format!("by {}: {}", noun(bound.by), bound.because)));
+    }
+    if let Some(advice) = &summary.advice {
+        remarks.push(("Ask for", advice.slurm.clone()));
+    }
+    remarks.extend(summary.problems.first().map(|problem| ("Missing", problem.clone())));
+    remarks.extend(summary.notes.iter().map(|note| ("Note", note.clone())));
+    remarks
+}
+
+fn noun(resource: Resource) -> &'static str {
+    match resource {
+        Resource::CpuLimit => "its CPU limit",
+        Resource::Cpu => "its cores",
+        Resource::OneCore => "one core",
+        Resource::Memory => "memory",
+        Resource::Disk => "storage",
+        Resource::Gpu => "its GPUs",
+        Resource::Waiting => "waiting",
+    }
+}

@@ -1,0 +1,115 @@
+//! Statistics of one run, from its samples as they come.
+
+use std::time::Duration;
+
+use resource_tracker_core::Sample;
+use resource_tracker_metrics::{OutcomeMetrics, ProcessAccounting, RunMetrics};
+
+use crate::cgroup::Cgroup;
+use crate::gpu::GpuStatistics;
+use crate::job::Job;
+use crate::kinds::Kinds;
+use crate::machine::Machine;
+use crate::other_sections::OtherSections;
+use crate::phases::Phases;
+use crate::readable::Readable;
+use crate::summary::{Summary, Times};
+
+/// A file begins where another one has ended, to this time.
+const GAP: Duration = Duration::from_secs(10);
+
+/// What is known of a run after the samples that were added: in one pass, in memory that does not grow with their number.
+#[derive(Default)]
+pub struct RunStatistics {
+    run: Option<RunMetrics>,
+    outcome: Option<OutcomeMetrics>,
+    first: Duration,
+    last: Duration,
+    secs: f64,
+    samples: u64,
+    backwards: u64,
+    job: Job,
+    machine: Machine,
+    gpus: GpuStatistics,
+    cgroup: Cgroup,
+    phases: Phases,
+    others: OtherSections,
+    readable: Readable,
+}
+
+impl RunStatistics {
+    /// Whether this sample is the first of another run than those before. `in_other_file`: it is the first of a file that need
+    /// not go on where the one before ended.
+    pub fn is_followed_by_another(&self, sample: &Sample, in_other_file: bool) -> bool {
+        let begins = || sample.read_all::<RunMetrics>().next().is_some();
+        let start = sample.timestamp().saturating_sub(sample.elapsed());
+        let is_elsewhere = || in_other_file && start.abs_diff(self.last) > GAP;
+        self.samples > 0 && (self.outcome.is_some() || begins() || is_elsewhere())
+    }
+
+    /// Adds the next sample.
+    pub fn add(&mut self, sample: &Sample, kinds: &Kinds) {
+        let secs = sample.elapsed().as_secs_f64();
+        if self.samples == 0 {
+            self.first = sample.timestamp().saturating_sub(sample.elapsed());
+        } else if sample.timestamp() < self.last {
+            self.backwards += 1;
+        }
+        self.last = sample.timestamp();
+        self.samples += 1;
+        self.secs += secs;
+        let Self { job, machine, gpus, cgroup, phases, others, readable, .. } = self;
+        job.add(sample, secs, readable);
+        machine.add(sample, secs, readable);
+        gpus.add(sample, secs, readable);
+        cgroup.add(sample, secs, readable);
+        phases.add(sample, secs, readable);
+        others.add(sample, secs, kinds);
+        if let Some(run) = readable.first::<RunMetrics>(sample) {
+            self.run = Some(run.into_owned());
+        }
+        if let Some(outcome) = readable.first::<OutcomeMetrics>(sample) {
+            self.outcome = Some(outcome.into_owned());
+        }
+    }
+
+    /// How many samples were added.
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// What they say.
+    pub fn summary(&self) -> Summary {
+        let mut problems: Vec<String> = self.readable.problems().collect();
+        if self.backwards > 0 {
+            let times = if self.backwards == 1 { "once" } else { &format!("{} times", self.backwards) };
+            problems.push(format!("the clock was set back, or lines are out of order, {times}"));
+        }
+        let taken = self.outcome.as_ref().map_or(0, |outcome| outcome.samples);
+        if taken > self.samples {
+            problems.push(format!("{} of {taken} samples are here: sums are of these", self.samples));
+        }
+        let job = self.job.summary();
+        let is_own = job.as_ref().is_some_and(|job| job.cpu_accounting == Some(ProcessAccounting::Cgroup));
+        Summary::new(Summary {
+            run: self.run.clone(),
+            outcome: self.outcome.clone(),
+            times: Times {
+                first_ms: self.first.as_millis() as u64,
+                last_ms: self.last.as_millis() as u64,
+                sampled_secs: self.secs,
+                samples: self.samples,
+            },
+            job,
+            machine: self.machine.summary(),
+            gpus: self.gpus.summary(),
+            cgroup: self.cgroup.summary(is_own),
+            phases: self.phases.summary(),
+            sections: self.others.summary(),
+            bound: None,
+            advice: None,
+            notes: Vec::new(),
+            problems,
+        })
+    }
+}

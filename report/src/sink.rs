@@ -1,0 +1,86 @@
+//! The summary of a run at its end.
+
+use std::io::{self, Write};
+
+use resource_tracker_core::{Outcome, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink, sample_schema};
+use resource_tracker_sinks::Stream;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::kinds::Kinds;
+use crate::run_statistics::RunStatistics;
+use crate::text::{Look, text};
+use crate::{json, markdown};
+
+/// What the run took, at its end: for a person, for a program, or for a page.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub struct SummaryConfig {
+    /// Where it is written.
+    pub stream: Stream,
+    /// How it is written.
+    pub format: SummaryFormat,
+}
+
+/// How a summary is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum SummaryFormat {
+    /// Lines for a terminal.
+    #[default]
+    Text,
+    /// All figures, as a JSON object.
+    Json,
+    /// A heading, a table and a list.
+    Markdown,
+}
+
+#[typetag::deserialize(name = "summary")]
+impl SinkConfig for SummaryConfig {
+    fn build(&self, context: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
+        let to_stderr = match self.stream {
+            Stream::Auto => context.wraps_command,
+            Stream::Stdout => false,
+            Stream::Stderr => true,
+        };
+        let registry = context.registry.clone();
+        let kinds = Kinds::of_schema(move || sample_schema("", &registry));
+        let statistics = RunStatistics::default();
+        Ok(Box::new(SummarySink { statistics, kinds, to_stderr, format: self.format }))
+    }
+}
+
+register_sink!(SinkEntry::new::<SummaryConfig>("summary", "What the run took, in a few lines at its end"));
+
+struct SummarySink {
+    statistics: RunStatistics,
+    kinds: Kinds,
+    to_stderr: bool,
+    format: SummaryFormat,
+}
+
+impl Sink for SummarySink {
+    fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
+        self.statistics.add(sample, &self.kinds);
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &Outcome) -> anyhow::Result<()> {
+        if self.statistics.samples() == 0 {
+            return Ok(());
+        }
+        let summary = self.statistics.summary();
+        let look = if self.to_stderr { Look::of(&io::stderr()) } else { Look::of(&io::stdout()) };
+        let text = match self.format {
+            SummaryFormat::Text => text(&summary, look),
+            SummaryFormat::Json => json(&summary)?,
+            SummaryFormat::Markdown => markdown(&summary),
+        };
+        match self.to_stderr {
+            true => io::stderr().write_all(text.as_bytes())?,
+            false => io::stdout().write_all(text.as_bytes())?,
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,81 @@
+//! What a run took, in figures and in words.
+
+use std::collections::BTreeMap;
+
+use resource_tracker_metrics::{OutcomeMetrics, RunMetrics};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::advice::Advice;
+use crate::bound::Bound;
+use crate::cgroup::CgroupSummary;
+use crate::gpu::GpuSummary;
+use crate::job::JobSummary;
+use crate::machine::MachineSummary;
+use crate::notes::notes;
+use crate::other_sections::Figure;
+use crate::phases::PhaseSummary;
+
+/// All that is told of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Summary {
+    /// What the first sample says of the run. Null in a recording that begins later, or is older than that section.
+    pub run: Option<RunMetrics>,
+    /// What the last sample says of its end. Null in a recording that ends before.
+    pub outcome: Option<OutcomeMetrics>,
+    /// When it was sampled.
+    pub times: Times,
+    /// What the job used. Null when none was tracked.
+    pub job: Option<JobSummary>,
+    /// What the machine used, with the job.
+    pub machine: MachineSummary,
+    /// What each GPU did.
+    pub gpus: Vec<GpuSummary>,
+    /// What the cgroup says.
+    pub cgroup: Option<CgroupSummary>,
+    /// What the job used in each of the phases that it named.
+    pub phases: Vec<PhaseSummary>,
+    /// Figures of other sections, such as those of plugins, by their paths: `infiniband[mlx5_0].port_rcv_data_bytes`.
+    pub sections: BTreeMap<String, Figure>,
+    /// What held the job up, where the figures say so.
+    pub bound: Option<Bound>,
+    /// What to ask for the next time.
+    pub advice: Option<Advice>,
+    /// What somebody who looks after the job wants to know.
+    pub notes: Vec<String>,
+    /// What is missing in the figures, or wrong with the recording.
+    pub problems: Vec<String>,
+}
+
+/// When a run was sampled.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Times {
+    /// When the interval of the first sample began, in milliseconds since the Unix epoch.
+    pub first_ms: u64,
+    /// When the last sample was taken, likewise.
+    pub last_ms: u64,
+    /// Time that the samples cover. Sum of `elapsed_secs`
+    pub sampled_secs: f64,
+    /// Samples that were read.
+    pub samples: u64,
+}
+
+impl Summary {
+    /// The figures, with what follows from them.
+    pub(crate) fn new(mut figures: Self) -> Self {
+        figures.bound = Bound::of(&figures);
+        figures.advice = Advice::of(&figures);
+        figures.notes = notes(&figures);
+        figures
+    }
+
+    /// How long the run took: the command's own time, where that is known.
+    pub fn wall_secs(&self) -> f64 {
+        self.outcome.as_ref().map_or(self.times.sampled_secs, |outcome| outcome.wall_secs)
+    }
+
+    /// Whether the command is known to have ended well.
+    pub fn is_success(&self) -> bool {
+        self.outcome.as_ref().is_some_and(|outcome| outcome.exit_code == Some(0))
+    }
+}

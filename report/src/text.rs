@@ -1,0 +1,86 @@
+//! A summary for a terminal.
+
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
+
+use anstyle::{AnsiColor, Style};
+use rustix::termios::tcgetwinsize;
+
+use crate::rows::Rows;
+use crate::summary::Summary;
+
+const BAR: usize = 20;
+/// A terminal that is narrower has no bars.
+const WIDE: usize = 72;
+/// No line is cut shorter than this.
+const NARROWEST: usize = 20;
+
+/// How a summary is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// Columns of the terminal; what is longer is cut. 0: nothing is cut.
+    pub width: usize,
+    /// Whether it has colours.
+    pub colour: bool,
+}
+
+impl Look {
+    /// For this stream. Colours are for terminals that have them and users who want them (`NO_COLOR`).
+    pub fn of(stream: &(impl AsFd + IsTerminal)) -> Self {
+        let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        let size = tcgetwinsize(stream).ok().filter(|_| stream.is_terminal());
+        let colour = stream.is_terminal() && !is_set("NO_COLOR") && !is_dumb;
+        Self { width: size.map_or(0, |size| size.ws_col.into()), colour }
+    }
+}
+
+/// The summary in at most 20 lines.
+pub fn text(summary: &Summary, look: Look) -> String {
+    let rows = Rows::of(summary);
+    let style = |style: Style| if look.colour { style } else { Style::new() };
+    let bold = style(Style::new().bold());
+    let ending = match rows.has_failed {
+        true => style(Style::new().bold().fg_color(Some(AnsiColor::Red.into()))),
+        false => bold,
+    };
+    let mut lines = vec![
+        format!("{bold}{}{bold:#}", cut(&rows.title, look.width)),
+        format!("{ending}{}{ending:#}", cut(&rows.ending, look.width)),
+    ];
+    let has_bars = look.width == 0 || look.width >= WIDE;
+    let labels = rows.rows.iter().map(|row| row.label.as_str()).chain(rows.remarks.iter().map(|(label, _)| *label));
+    let label_width = labels.map(str::len).max().unwrap_or(0);
+    let left =
+        |bar: usize| if look.width == 0 { 0 } else { look.width.saturating_sub(label_width + 2 + bar).max(NARROWEST) };
+    for row in &rows.rows {
+        let bar = row.share.filter(|_| has_bars).map(|share| format!("{}  ", bar(share))).unwrap_or_default();
+        let text = cut(&row.text, left(bar.len()));
+        lines.push(format!("{bold}{:label_width$}{bold:#}  {bar}{text}", row.label));
+    }
+    for (label, text) in &rows.remarks {
+        lines.push(format!("{bold}{label:label_width$}{bold:#}  {}", cut(text, left(0))));
+    }
+    lines.iter().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// `[####------]`, of what was used of what there was.
+fn bar(share: f64) -> String {
+    let full = (share.clamp(0.0, 1.0) * BAR as f64).round() as usize;
+    format!("[{}{}]", "#".repeat(full), "-".repeat(BAR - full))
+}
+
+/// As much of it as has room; control characters, which a command line can have, are shown as blanks.
+fn cut(text: &str, width: usize) -> String {
+    let printable =
+        text.chars().filter(|char| !is_direction(*char)).map(|char| if char.is_control() { ' ' } else { char });
+    if width == 0 || text.chars().count() <= width {
+        return printable.collect();
+    }
+    printable.take(width.saturating_sub(3)).chain("...".chars()).collect()
+}
+
+/// What turns the order of the characters round it about.
+fn is_direction(char: char) -> bool {
+    matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}

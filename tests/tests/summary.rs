@@ -1,0 +1,319 @@
+//! What a run took: at its end, and from recordings.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use resource_tracker_tests::terminal::Terminal;
+use resource_tracker_tests::{command, has, job, number, samples, text, track, tracker};
+use serde_json::{Value as Json, json};
+
+/// Records this command into a file of the folder.
+fn record(path: &Path, arguments: &[&str]) {
+    let output = command(tracker()).args(["-i", "50ms", "-o"]).arg(path).arg("--").args(arguments).output().unwrap();
+    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+}
+
+fn summarize(arguments: &[&str]) -> (String, String, Option<i32>) {
+    let output = track(["summary"].iter().chain(arguments));
+    (text(&output.stdout), text(&output.stderr), output.status.code())
+}
+
+fn as_json(path: &Path) -> Json {
+    let (stdout, stderr, code) = summarize(&["--json", path.to_str().unwrap()]);
+    assert_eq!((stderr.as_str(), code), ("", Some(0)));
+    serde_json::from_str(&stdout).unwrap()
+}
+
+/// A whole sample that was recorded, to be changed.
+fn a_recording(folder: &Path) -> Vec<Json> {
+    let path = folder.join("whole.jsonl");
+    record(&path, &["sleep", "0.3"]);
+    samples(&fs::read(path).unwrap())
+}
+
+fn lines(samples: &[Json]) -> String {
+    samples.iter().map(|sample| format!("{sample}\n")).collect()
+}
+
+fn close(one: f64, other: f64) -> bool {
+    (one - other).abs() <= 1e-6 * one.abs().max(other.abs()) + 1e-9
+}
+
+#[test]
+fn figures_are_those_of_the_job_and_of_its_samples() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.jsonl");
+    let job = job();
+    let mut command = command(tracker());
+    command.args(["-i", "100ms", "-o"]).arg(&path).arg("--").arg(&job).args(["burn", "2", "1500"]);
+    let output = command.output().unwrap();
+    let truth: Vec<f64> = text(&output.stdout).split_whitespace().map(|number| number.parse().unwrap()).collect();
+    let summary = as_json(&path);
+    let cpu = number(&summary, "/job/user_secs") + number(&summary, "/job/system_secs");
+    // What the program used before and after it looked at its own clock is in it as well.
+    assert!(truth[0] <= cpu && cpu <= truth[0] + 0.05, "{cpu} of {truth:?}");
+    let wall = number(&summary, "/outcome/wall_secs");
+    assert!(truth[1] <= wall && wall <= truth[1] + 0.5, "{wall} of {truth:?}");
+    assert_eq!(summary["outcome"]["exit_code"], 0);
+    assert_eq!(summary["run"]["command"][1], "burn");
+    // The same from the samples, in another way.
+    let samples = samples(&fs::read(&path).unwrap());
+    let of = |pointer: &str| samples.iter().filter_map(|sample| sample.pointer(pointer)?.as_f64()).collect::<Vec<_>>();
+    let mean = |pointer: &str| {
+        let known = samples
+            .iter()
+            .filter_map(|sample| Some((sample.pointer(pointer)?.as_f64()?, number(sample, "/elapsed_secs"))));
+        let (area, secs) = known.fold((0.0, 0.0), |(area, secs), (value, over)| (area + value * over, secs + over));
+        area / secs
+    };
+    let peak = |pointer: &str| of(pointer).into_iter().fold(f64::MIN, f64::max);
+    for (figure, expected) in [
+        ("/job/user_secs", of("/cpu/process_utime_secs").iter().sum()),
+        ("/job/system_secs", of("/cpu/process_stime_secs").iter().sum()),
+        ("/job/cores/mean", mean("/cpu/process_cores_used")),
+        ("/job/cores/peak", peak("/cpu/process_cores_used")),
+        ("/job/memory_mib/mean", mean("/cpu/process_memory_mib")),
+        ("/job/peak_memory_mib", peak("/cpu/process_peak_memory_mib")),
+        ("/job/peak_threads", peak("/cpu/process_thread_count")),
+        ("/machine/cores/mean", mean("/cpu/cores_used")),
+        ("/machine/memory_mib/peak", peak("/memory/unavailable_mib")),
+        ("/times/sampled_secs", of("/elapsed_secs").iter().sum()),
+        ("/times/samples", samples.len() as f64),
+    ] {
+        assert!(
+            close(number(&summary, figure), expected),
+            "{figure}: {} is not {expected}",
+            summary.pointer(figure).unwrap()
+        );
+    }
+}
+
+/// Its `summary` without words that are for people, and without what the end of a run alone knows.
+const STATISTICS: &str = r#"
+import json, math, sys, duckdb, pandas
+path = sys.argv[1]
+one = duckdb.sql(f"""
+    select sum(elapsed_secs), count(*), sum(cpu.process_utime_secs), sum(cpu.process_stime_secs),
+        sum(cpu.process_cores_used * elapsed_secs) / sum(elapsed_secs) filter (cpu.process_cores_used is not null),
+        max(cpu.process_cores_used), max(cpu.process_memory_mib), max(cpu.process_peak_memory_mib),
+        sum(cpu.process_minor_faults), sum(cpu.process_disk_write_bytes),
+        sum(cpu.cores_used * elapsed_secs) / sum(elapsed_secs),
+        sum(memory.unavailable_mib * elapsed_secs) / sum(elapsed_secs), max(memory.unavailable_mib)
+    from read_json('{path}', format='newline_delimited', maximum_object_size=100000000)""").fetchall()[0]
+frame = pandas.json_normalize([json.loads(line) for line in open(path)])
+secs = frame["elapsed_secs"]
+def mean(name):
+    known = frame[name].notna()
+    return (frame[name] * secs)[known].sum() / secs[known].sum()
+other = [secs.sum(), len(frame), frame["cpu.process_utime_secs"].sum(), frame["cpu.process_stime_secs"].sum(),
+    mean("cpu.process_cores_used"), frame["cpu.process_cores_used"].max(), frame["cpu.process_memory_mib"].max(),
+    frame["cpu.process_peak_memory_mib"].max(), frame["cpu.process_minor_faults"].sum(),
+    frame["cpu.process_disk_write_bytes"].sum(), mean("cpu.cores_used"), mean("memory.unavailable_mib"),
+    frame["memory.unavailable_mib"].max()]
+quantiles = [frame["cpu.process_cores_used"].dropna().sort_values().iloc[math.ceil(share * frame["cpu.process_cores_used"].count()) - 1]
+    for share in (0.5, 0.95, 0.99)]
+print(json.dumps([[float(value) for value in values] for values in (one, other, quantiles)]))
+"#;
+
+#[test]
+fn statistics_are_those_of_duckdb_and_pandas() {
+    let Some(python) = std::env::var_os("RESOURCE_TRACKER_PYTHON") else {
+        println!("skipped: RESOURCE_TRACKER_PYTHON names no Python with duckdb and pandas");
+        return;
+    };
+    if !Command::new(&python).args(["-c", "import duckdb, pandas"]).status().is_ok_and(|status| status.success()) {
+        println!("skipped: duckdb and pandas are not there");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.jsonl");
+    let script = "for n in 1 2 3 4 5; do head -c 20000000 /dev/urandom | sort | md5sum; sleep 0.1; done";
+    record(&path, &["sh", "-c", script]);
+    let output = command(&python).args(["-c", STATISTICS]).arg(&path).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let [duckdb, pandas, quantiles]: [Vec<f64>; 3] = serde_json::from_slice(&output.stdout).unwrap();
+    let summary = as_json(&path);
+    let figures = [
+        "/times/sampled_secs",
+        "/times/samples",
+        "/job/user_secs",
+        "/job/system_secs",
+        "/job/cores/mean",
+        "/job/cores/peak",
+        "/job/memory_mib/peak",
+        "/job/peak_memory_mib",
+        "/job/minor_faults",
+        "/job/disk_write_bytes",
+        "/machine/cores/mean",
+        "/machine/memory_mib/mean",
+        "/machine/memory_mib/peak",
+    ];
+    for (index, figure) in figures.into_iter().enumerate() {
+        let ours = number(&summary, figure);
+        assert!(
+            close(ours, duckdb[index]) && close(ours, pandas[index]),
+            "{figure}: {ours} {} {}",
+            duckdb[index],
+            pandas[index]
+        );
+    }
+    for (name, truth) in ["p50", "p95", "p99"].into_iter().zip(quantiles) {
+        let ours = number(&summary, &format!("/job/cores/{name}"));
+        assert!((ours - truth).abs() <= 0.006 * truth + 1e-6, "{name}: {ours} of {truth}");
+    }
+}
+
+#[test]
+fn a_summary_is_said_at_the_end_when_it_is_asked_for() {
+    let output = track(["-i", "100ms", "-q", "--summary", "--", "sh", "-c", "sleep 0.3; exit 3"]);
+    let said = text(&output.stderr);
+    assert!(said.lines().count() <= 20 && said.contains("exited with 3 after 0.3"), "{said}");
+    assert!(said.contains("\nCPU ") && said.contains("\nMemory ") && !said.contains('\x1b'), "{said}");
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(3), 0));
+    let output = track(["-i", "100ms", "--", "sleep", "0.3"]);
+    assert!(text(&output.stderr).lines().all(|line| line.starts_with('{')), "samples, as ever");
+    let output = track(["-i", "100ms", "--summary", "--", "sleep", "0.3"]);
+    let said = text(&output.stderr);
+    assert!(said.starts_with('{') && said.contains("exited with 0"), "both: {said}");
+    let output = track(["-q", "--enable", "summary", "--set", "sinks.summary.format=json", "--", "sleep", "0.1"]);
+    let summary: Json = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(summary["outcome"]["exit_code"], 0);
+}
+
+#[test]
+fn on_a_terminal_a_summary_takes_the_place_of_the_samples() {
+    if !has("bash", "a terminal") {
+        return;
+    }
+    let (tracker, folder) = (tracker().display(), tempfile::tempdir().unwrap());
+    let path = folder.path().join("run.jsonl");
+    let mut terminal = Terminal::new();
+    let on = |terminal: &mut Terminal, line: &str| {
+        terminal.press(&format!("{line}; echo d''one\n"));
+        terminal.expect("done\r\n")
+    };
+    let seen = on(&mut terminal, &format!("{tracker} -i 50ms -- sleep 0.2"));
+    assert!(seen.contains("exited with 0") && seen.contains("[1m") && !seen.contains("timestamp"), "{seen}");
+    let seen = on(&mut terminal, &format!("NO_COLOR=1 {tracker} -i 50ms -o {} -- sleep 0.2", path.display()));
+    assert!(seen.contains("exited with 0") && !seen.contains("[1m") && !seen.contains("timestamp"), "{seen}");
+    assert!(samples(&fs::read(&path).unwrap()).len() > 1);
+    let seen = on(&mut terminal, &format!("{tracker} -q -- sleep 0.2"));
+    assert!(!seen.contains("exited"), "{seen}");
+    let seen = on(&mut terminal, &format!("{tracker} -f json -i 50ms -- sleep 0.2"));
+    assert!(!seen.contains("exited") && seen.contains("timestamp"), "samples were asked for: {seen}");
+    let mut narrow = Terminal::with_columns(40);
+    let seen = on(&mut narrow, &format!("NO_COLOR=1 {tracker} -- sh -c 'sleep 0.2 # {}'", "long ".repeat(20)));
+    let (_, seen) = seen.split_once("\nsh -c sleep").unwrap();
+    assert!(seen.lines().all(|line| line.chars().count() <= 40), "nothing is wrapped: {seen}");
+    assert!(seen.contains("...") && !seen.contains("[#") && !seen.contains("[-"), "no bars: {seen}");
+}
+
+#[test]
+fn recordings_in_every_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let whole = a_recording(folder.path());
+    let count = whole.len();
+    assert!(count >= 4);
+    // Compressed, in two members.
+    let mut bytes = Vec::new();
+    for part in whole.chunks(2) {
+        let mut gzip = GzEncoder::new(&mut bytes, Compression::fast());
+        gzip.write_all(lines(part).as_bytes()).unwrap();
+        gzip.finish().unwrap();
+    }
+    fs::write(at("run.jsonl.gz"), &bytes).unwrap();
+    // Set aside in parts.
+    fs::write(at("parts.1.jsonl"), lines(&whole[..2])).unwrap();
+    fs::write(at("parts.2.jsonl"), lines(&whole[2..3])).unwrap();
+    fs::write(at("parts.jsonl"), lines(&whole[3..])).unwrap();
+    for name in ["run.jsonl.gz", "parts.jsonl"] {
+        let summary = as_json(&at(name));
+        assert_eq!((&summary["times"]["samples"], &summary["problems"]), (&json!(count), &json!([])), "{name}");
+        assert_eq!(summary["outcome"]["exit_code"], 0);
+    }
+    // All parts by name are one run as well, each once.
+    let named = ["parts.1.jsonl", "parts.2.jsonl", "parts.jsonl"].map(|name| at(name).to_str().unwrap().to_owned());
+    let (stdout, _, _) = summarize(&["--json", &named[0], &named[1], &named[2]]);
+    assert_eq!(stdout.lines().count(), 1);
+    // Several runs in one file, and one without its first sample.
+    fs::write(at("several.jsonl"), lines(&whole) + &lines(&whole)).unwrap();
+    let (stdout, _, code) = summarize(&["--json", at("several.jsonl").to_str().unwrap()]);
+    assert_eq!((stdout.lines().count(), code), (2, Some(0)));
+    fs::write(at("late.jsonl"), lines(&whole[1..])).unwrap();
+    let summary = as_json(&at("late.jsonl"));
+    assert_eq!((&summary["run"], &summary["times"]["samples"]), (&Json::Null, &json!(count - 1)));
+    // From a pipe.
+    let mut piped = command(tracker());
+    piped.args(["summary", "-", "--markdown"]).stdin(fs::File::open(at("whole.jsonl")).unwrap());
+    let page = text(&piped.output().unwrap().stdout);
+    assert!(page.starts_with("### `sleep 0.3`\n\nexited with 0"), "{page}");
+}
+
+#[test]
+fn what_is_wrong_with_a_recording_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let whole = a_recording(folder.path());
+    let good = lines(&whole);
+    // No recordings.
+    for (name, bytes, problem) in [
+        ("empty", "", "empty is no recording: it is empty"),
+        ("text", "hello\n", "text is no recording: line 1 is no JSON object"),
+        ("list", "[1, 2]\n", "list is no recording: line 1 is no JSON object"),
+        ("other", "{\"a\": 1}\n", "other is no recording: line 1 has no timestamp_ms"),
+        ("rows.csv", "timestamp,processes\n1,2\n", "a summary is made of JSON Lines"),
+    ] {
+        fs::write(at(name), bytes).unwrap();
+        let (stdout, stderr, code) = summarize(&[at(name).to_str().unwrap()]);
+        assert!(stderr.contains(problem) && stderr.lines().count() == 1, "{name}: {stderr}");
+        assert_eq!((stdout.as_str(), code), ("", Some(2)), "{name}");
+    }
+    let (_, stderr, code) = summarize(&[at("nobody").to_str().unwrap()]);
+    assert!(stderr.contains("cannot read") && stderr.contains("nobody") && code == Some(2), "{stderr}");
+    // Recordings with something missing.
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(good.repeat(50).as_bytes()).unwrap();
+    let mut cut_gzip = gzip.finish().unwrap();
+    cut_gzip.truncate(cut_gzip.len() / 2);
+    let mut strange = whole.clone();
+    strange[1]["cpu"]["cores_used"] = json!("many");
+    strange[2]["memory"] = json!(7);
+    let mut backwards = whole.clone();
+    backwards[2]["timestamp_ms"] = json!(5);
+    let mut newer = whole.clone();
+    newer[1]["cpu"]["process_accounting"] = json!("telepathy");
+    newer[1]["tomorrow"] = json!({ "figure": 7 });
+    for (name, bytes, problem) in [
+        ("cut.jsonl", good.as_bytes()[..good.len() - 30].to_vec(), Some("the last line of")),
+        ("cut.jsonl.gz", cut_gzip, Some("ends early")),
+        (
+            "nan.jsonl",
+            good.replacen("\"elapsed_secs\":0", "\"elapsed_secs\":NaN,\"x\":0", 2).into_bytes(),
+            Some("2 lines were left out"),
+        ),
+        (
+            "torn.jsonl",
+            (lines(&whole[..2]) + "{\"timestamp_secs\":1\n" + &lines(&whole[2..])).into_bytes(),
+            Some("1 line was left out"),
+        ),
+        ("strange.jsonl", lines(&strange).into_bytes(), Some("cpu could not be read 1 time")),
+        ("backwards.jsonl", lines(&backwards).into_bytes(), Some("the clock was set back")),
+        ("newer.jsonl", lines(&newer).into_bytes(), None),
+    ] {
+        fs::write(at(name), bytes).unwrap();
+        let Some(problem) = problem else { continue };
+        let summary = as_json(&at(name));
+        let problems = summary["problems"].to_string();
+        assert!(problems.contains(problem), "{name}: {problems}");
+        let (stdout, _, code) = summarize(&[at(name).to_str().unwrap()]);
+        assert!(stdout.contains("\nMissing ") && code == Some(0), "{name}: {stdout}");
+    }
+    let summary = as_json(&at("newer.jsonl"));
+    assert_eq!(summary["problems"], json!([]), "what is new is no problem");
+    assert_eq!(summary["sections"]["tomorrow.figure"], json!({ "mean": 7.0, "peak": 7.0 }));
+}
