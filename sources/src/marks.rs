@@ -109,7 +109,8 @@ fn mark(line: &[u8], since_ms: u64, now_ms: u64) -> Option<Mark> {
         Ok(line) => line,
         Err(_) => MarkLine { name: text.into_owned(), kind: MarkKind::Next, at_ms: None },
     };
-    let mut name: String = line.name.trim().chars().map(|char| if char.is_control() { ' ' } else { char }).collect();
+    let printable: String = line.name.chars().map(|char| if char.is_control() { ' ' } else { char }).collect();
+    let mut name = printable.trim().to_owned();
     let end = (0..=LONGEST_NAME).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
     name.truncate(end);
     // A clock that was set between the two is not believed.

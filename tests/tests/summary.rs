@@ -207,7 +207,7 @@ fn on_a_terminal_a_summary_takes_the_place_of_the_samples() {
     assert!(!seen.contains("exited") && seen.contains("timestamp"), "samples were asked for: {seen}");
     let mut narrow = Terminal::with_columns(40);
     let seen = on(&mut narrow, &format!("NO_COLOR=1 {tracker} -- sh -c 'sleep 0.2 # {}'", "long ".repeat(20)));
-    let (_, seen) = seen.split_once("\nsh -c sleep").unwrap();
+    let (_, seen) = seen.split_once("\rsh -c sleep").unwrap_or_else(|| panic!("{seen:?}"));
     assert!(seen.lines().all(|line| line.chars().count() <= 40), "nothing is wrapped: {seen}");
     assert!(seen.contains("...") && !seen.contains("[#") && !seen.contains("[-"), "no bars: {seen}");
 }
@@ -276,8 +276,8 @@ fn what_is_wrong_with_a_recording_is_said() {
     let (_, stderr, code) = summarize(&[at("nobody").to_str().unwrap()]);
     assert!(stderr.contains("cannot read") && stderr.contains("nobody") && code == Some(2), "{stderr}");
     // Recordings with something missing.
-    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
-    gzip.write_all(good.repeat(50).as_bytes()).unwrap();
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::none());
+    gzip.write_all(good.as_bytes()).unwrap();
     let mut cut_gzip = gzip.finish().unwrap();
     cut_gzip.truncate(cut_gzip.len() / 2);
     let mut strange = whole.clone();
