@@ -1,0 +1,32 @@
+//! The lines of a recording, and what is said of them.
+#![no_main]
+
+use resource_tracker_core::Sample;
+use resource_tracker_report::{Condition, Kinds, Look, RunStatistics, json, markdown, text};
+use serde_json::{Map, Value};
+
+/// Names of sections are kept for good, so that there may be but few.
+const SECTIONS: [&str; 12] =
+    ["cgroup", "cpu", "disk", "gpu", "host", "marks", "memory", "network", "outcome", "plugin", "pressure", "run"];
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let kinds = Kinds::of_schema(|| Value::Null);
+    let mut statistics = RunStatistics::default();
+    for line in String::from_utf8_lossy(bytes).lines() {
+        let _ = line.parse::<Condition>();
+        let Ok(mut members) = serde_json::from_str::<Map<String, Value>>(line) else { continue };
+        members.retain(|name, value| !(value.is_object() || value.is_array()) || SECTIONS.contains(&name.as_str()));
+        if let Ok(sample) = Sample::from_json(&Value::Object(members).to_string()) {
+            statistics.is_followed_by_another(&sample, true);
+            statistics.add(&sample, &kinds);
+        }
+    }
+    let summary = statistics.summary();
+    let said = text(&summary, Look { width: 80, colour: false });
+    assert!(said.lines().count() <= 20, "{said}");
+    assert!(said.lines().all(|line| line.chars().count() <= 80), "{said}");
+    for said in [said, markdown(&summary)] {
+        assert!(!said.contains(|char: char| char.is_control() && char != '\n'), "{said:?}");
+    }
+    json(&summary).expect("a summary is JSON");
+});
