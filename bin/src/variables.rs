@@ -16,11 +16,12 @@ const TAG: &str = "TRACKER_TAG";
 const SPOOL_MAX: &str = "TRACKER_SPOOL_MAX";
 
 /// Variables of one text, and the keys that they set.
-const TEXTS: [(&str, &str); 23] = [
+const TEXTS: [(&str, &str); 24] = [
     ("TRACKER_INTERVAL", "tracker.interval_secs"),
     ("TRACKER_FORMAT", "tracker.format"),
     ("TRACKER_OUTPUT", "tracker.output"),
     ("TRACKER_QUIET", "tracker.quiet"),
+    ("TRACKER_SUMMARY", "tracker.summary"),
     ("TRACKER_CSV_COLUMNS", "tracker.csv_columns"),
     ("TRACKER_NO_SUBREAPER", "tracker.no_subreaper"),
     ("TRACKER_NO_CGROUP", "tracker.no_cgroup"),
