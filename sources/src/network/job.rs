@@ -41,19 +41,7 @@ impl SourceConfig for JobNetworkConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         // Where namespaces are not told, none can be told apart.
         let own = Id::of(&host.procfs, "self").filter(|_| speaks_of_us(&host.procfs));
-        Ok(own.map(|own| -> Box<dyn Source> {
-            Box::new(JobNetwork {
-                procfs: host.procfs.clone(),
-                own,
-                namespaces: Vec::new(),
-                are_too_many: false,
-                looks: Slowing::until(RARELY),
-                turn: 0,
-                links: None,
-                asked: None,
-                text: Vec::new(),
-            })
-        }))
+        Ok(own.map(|own| -> Box<dyn Source> { Box::new(JobNetwork::new(&host.procfs, own)) }))
     }
 }
 
@@ -86,8 +74,8 @@ struct Namespace {
     known: Known,
 }
 
-/// What is known of the interfaces of each namespace, in the order of their names.
-type Links = Arc<Vec<(Id, Vec<Link>)>>;
+/// What is known of the interfaces of each namespace, in the order of their names; `None` where it is not known what they stand on.
+type Links = Arc<Vec<(Id, Option<Vec<Link>>)>>;
 type Question = Vec<(Id, i32, Vec<String>)>;
 
 struct JobNetwork {
@@ -113,8 +101,8 @@ impl Source for JobNetwork {
         if self.looks.is_due(tick.at) {
             self.look(details);
         }
-        let Some((rx, tx, is_new)) = self.read(details) else { return Ok(()) };
-        if !self.are_too_many {
+        let Some((sum, is_new)) = self.read(details) else { return Ok(()) };
+        if let Some((rx, tx)) = sum.filter(|_| !self.are_too_many) {
             (metrics.process_network_rx_bytes, metrics.process_network_tx_bytes) = (Some(rx), Some(tx));
         }
         if is_new || self.asked.is_none_or(|at| tick.at.saturating_duration_since(at) >= REFRESH) {
@@ -126,6 +114,20 @@ impl Source for JobNetwork {
 }
 
 impl JobNetwork {
+    fn new(procfs: &Path, own: Id) -> Self {
+        Self {
+            procfs: procfs.to_owned(),
+            own,
+            namespaces: Vec::new(),
+            are_too_many: false,
+            looks: Slowing::until(RARELY),
+            turn: 0,
+            links: None,
+            asked: None,
+            text: Vec::new(),
+        }
+    }
+
     /// Looks for namespaces that are new.
     fn look(&mut self, job: &JobDetails) {
         self.are_too_many = false;
@@ -160,19 +162,22 @@ impl JobNetwork {
         is_of_job && self.not_own(parent).is_some_and(|outer| outer != id)
     }
 
-    /// Bytes received and sent since the last reading, and whether an interface is new; `None` without a namespace.
-    fn read(&mut self, job: &JobDetails) -> Option<(u64, u64, bool)> {
+    /// Bytes received and sent since the last reading, if it is known which interfaces count, and whether one is new; `None`
+    /// without a namespace.
+    fn read(&mut self, job: &JobDetails) -> Option<(Option<(u64, u64)>, bool)> {
         let Self { procfs, namespaces, links, text, .. } = self;
         let links = links.as_ref().and_then(|links| links.answer()).map(|(links, _)| links);
+        let known = |id: Id| links.iter().flat_map(|links| links.iter()).find(|(other, _)| *other == id)?.1.as_deref();
+        // What came to one of them waits until all are known.
+        let are_known = namespaces.iter().all(|namespace| known(namespace.id).is_some());
         let (mut rx, mut tx, mut is_new) = (0, 0, false);
         namespaces.retain_mut(|namespace| {
             let Some(devices) = namespace.devices(procfs, job, text) else { return false };
-            let links = links.iter().flat_map(|links| links.iter()).find(|(id, _)| *id == namespace.id);
-            let sum = namespace.count(devices, links.map(|(_, links)| links.as_slice()));
+            let sum = namespace.count(devices, known(namespace.id).filter(|_| are_known));
             (rx, tx, is_new) = (rx + sum.0, tx + sum.1, is_new | sum.2);
             true
         });
-        (!namespaces.is_empty()).then_some((rx, tx, is_new))
+        (!namespaces.is_empty()).then_some((are_known.then_some((rx, tx)), is_new))
     }
 
     fn ask(&mut self) {
@@ -219,17 +224,21 @@ impl Namespace {
     }
 }
 
-/// Without the permission to enter the namespace all of its interfaces are counted.
-fn links_of(procfs: &Path, (id, pid, names): (Id, i32, Vec<String>)) -> (Id, Vec<Link>) {
+/// Without the permission to enter the namespace nothing is known of its interfaces. One alone stands on no other.
+fn links_of(procfs: &Path, (id, pid, names): (Id, i32, Vec<String>)) -> (Id, Option<Vec<Link>>) {
     let file = File::open(procfs.join(pid.to_string()).join("ns/net"));
     // A thread of its own: one that stayed in the namespace would keep it.
     let devices =
         file.ok().and_then(|file| std::thread::Builder::new().spawn(move || devices_in(&file)).ok()?.join().ok()?.ok());
+    let devices = devices.or_else(|| (names.len() <= 1).then(Vec::new));
     // Of the namespace there is no sysfs that can be trusted: the job may have mounted anything.
-    (id, read_links(Path::new(NOWHERE), names, &devices.unwrap_or_default()))
+    (id, devices.map(|devices| read_links(Path::new(NOWHERE), names, &devices)))
 }
 
 fn devices_in(namespace: &File) -> std::io::Result<Vec<Device>> {
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
     netlink::devices()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+use std::os::unix::fs::symlink;
+
+use resource_tracker_core::{Moment, Observer};
+
+use super::*;
+use crate::job::{JobObserver, TrackedJob};
+
+/// A job in a stand-in for procfs, whose root is where the tracker is.
+struct Job {
+    procfs: tempfile::TempDir,
+    observer: JobObserver,
+    source: JobNetwork,
+    at: Instant,
+    step: Duration,
+}
+
+impl Job {
+    fn with_links(links: impl FnMut(Question) -> Links + Send + 'static) -> Self {
+        let procfs = tempfile::tempdir().unwrap();
+        let host = Host::new(procfs.path(), procfs.path());
+        let observer = JobObserver::new(TrackedJob::attached(30), host);
+        let step = RARELY;
+        let mut job =
+            Self { source: JobNetwork::new(procfs.path(), Id(0, 0)), procfs, observer, at: Instant::now(), step };
+        job.namespace("own", &[]);
+        job.process(30, 1, "own");
+        job.source.own = Id::of(job.procfs.path(), "30").unwrap();
+        job.source.links = Some(Background::spawn("test", links).unwrap());
+        job
+    }
+
+    /// What each interface of a namespace received.
+    fn namespace(&self, name: &str, interfaces: &[(&str, u64)]) {
+        let line = |(name, bytes): &(&str, u64)| format!("{name}: {bytes} 1 0 0 0 0 0 0 {bytes} 1 0 0 0 0 0 0\n");
+        std::fs::write(self.procfs.path().join(name), interfaces.iter().map(line).collect::<String>()).unwrap();
+    }
+
+    fn process(&self, pid: i32, parent: i32, namespace: &str) {
+        let folder = self.procfs.path().join(pid.to_string());
+        for (link, folder) in [("net", folder.join("ns")), ("dev", folder.join("net"))] {
+            std::fs::create_dir_all(&folder).unwrap();
+            symlink(self.procfs.path().join(namespace), folder.join(link)).unwrap();
+        }
+        self.stat(pid, parent, 'S');
+    }
+
+    fn stat(&self, pid: i32, parent: i32, state: char) {
+        let stat = format!(
+            "{pid} (x) {state} {parent} 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {pid}5 0 3 0 1 1 0 0 0 0 0 0 0 0 0 0 17"
+        );
+        std::fs::write(self.procfs.path().join(format!("{pid}/stat")), stat).unwrap();
+    }
+
+    fn end(&self, pid: i32) {
+        // It may be open.
+        self.stat(pid, 30, 'X');
+        let folder = |name: &str| self.procfs.path().join(name);
+        std::fs::rename(folder(&pid.to_string()), folder(&format!("gone{pid}"))).unwrap();
+    }
+
+    /// What was received since the last time. What is asked is answered by the next one.
+    fn read(&mut self) -> Option<u64> {
+        self.at += self.step;
+        self.observer.observe(&Moment::new(1, self.at, self.step, self.step)).unwrap();
+        let tick = Tick::new(1, self.at, self.step, self.step).with_job(self.observer.seen().job);
+        let mut out = Sections::default();
+        self.source.collect(&tick, &mut out).unwrap();
+        while self.source.links.as_ref().is_some_and(Background::is_busy) {
+            std::thread::yield_now();
+        }
+        out.get::<JobNetworkMetrics>().unwrap().process_network_rx_bytes
+    }
+}
+
+/// As without the permission to enter it.
+#[test]
+fn what_stands_on_what_has_to_be_known() {
+    let mut procfs = std::path::PathBuf::new();
+    let (tell, told) = std::sync::mpsc::channel();
+    let mut job = Job::with_links(move |question| {
+        procfs = told.try_recv().unwrap_or(std::mem::take(&mut procfs));
+        Arc::new(question.into_iter().map(|one| links_of(&procfs, one)).collect())
+    });
+    tell.send(job.procfs.path().to_owned()).unwrap();
+    job.namespace("a", &[("lo", 9), ("br0", 100), ("veth1", 100)]);
+    job.process(40, 30, "a");
+    for bytes in [100, 200, 300] {
+        job.namespace("a", &[("lo", 9), ("br0", bytes), ("veth1", bytes)]);
+        assert_eq!(job.read(), None, "each byte is in both");
+    }
+    // What another one gets waits no longer than it lives.
+    job.namespace("b", &[("lo", 9), ("tap0", 100)]);
+    job.process(50, 30, "b");
+    assert_eq!((job.read(), job.read()), (None, None));
+    job.end(40);
+    job.namespace("b", &[("lo", 99), ("tap0", 107)]);
+    assert_eq!((job.read(), job.read()), (None, Some(7)), "one interface stands on no other");
+    job.namespace("b", &[("lo", 99), ("tap0", 108)]);
+    job.source.links = Background::spawn("test", |_| Arc::default()).ok();
+    assert_eq!((job.read(), job.read()), (None, None), "nobody answers");
+}
