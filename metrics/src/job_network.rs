@@ -6,7 +6,8 @@ use resource_tracker_core::unit::Delta;
 
 /// What came and went through network namespaces that processes of the tree are in and the tracker is not, as those of
 /// containers, in `cpu` beside what else the tree uses. One that a process of the tree in another such namespace has made or
-/// entered lies within that one, and is not counted again. All fields are null where there is no such namespace, more than 64, or
+/// entered lies within that one, and is not counted again. All fields are null where there is no such namespace, more than 64 (until
+/// all processes were looked at and no more were met), or
 /// no process of the tree lives: what passes through the tracker's own is not told by process. They are null as well while it is
 /// not known what the interfaces stand on: at first, and always where the tracker may not enter the namespace
 /// (`CAP_SYS_ADMIN`), unless it has one interface only.

@@ -83,6 +83,8 @@ struct JobNetwork {
     own: Id,
     namespaces: Vec<Namespace>,
     are_too_many: bool,
+    /// Whether a process in one more was met in this turn.
+    has_met_more: bool,
     looks: Slowing,
     /// How many of the processes were looked at in this turn.
     turn: usize,
@@ -120,6 +122,7 @@ impl JobNetwork {
             own,
             namespaces: Vec::new(),
             are_too_many: false,
+            has_met_more: false,
             looks: Slowing::until(RARELY),
             turn: 0,
             links: None,
@@ -130,9 +133,10 @@ impl JobNetwork {
 
     /// Looks for namespaces that are new.
     fn look(&mut self, job: &JobDetails) {
-        self.are_too_many = false;
         if self.turn >= job.members().len() {
             self.turn = 0;
+            // They are few again when a whole turn has met no more.
+            self.are_too_many = std::mem::take(&mut self.has_met_more);
         }
         let some = job.members()[self.turn..].iter().take(AT_ONCE);
         self.turn += AT_ONCE;
@@ -143,8 +147,8 @@ impl JobNetwork {
             if is_known || self.is_inner(id, member.stat.parent, job) {
                 continue;
             }
-            self.are_too_many = self.namespaces.len() == MOST;
-            if self.are_too_many {
+            if self.namespaces.len() == MOST {
+                (self.are_too_many, self.has_met_more) = (true, true);
                 return;
             }
             self.namespaces.push(Namespace { id, pid: member.stat.pid, known: Known::new(Looks::nowhere()) });

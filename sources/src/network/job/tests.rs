@@ -15,6 +15,13 @@ struct Job {
 }
 
 impl Job {
+    fn new(links: impl Fn(&str) -> Link + Send + 'static) -> Self {
+        let all = move |names: Vec<String>| Some(names.iter().map(|name| links(name)).collect());
+        Self::with_links(move |question| {
+            Arc::new(question.into_iter().map(|(id, _, names)| (id, all(names))).collect())
+        })
+    }
+
     fn with_links(links: impl FnMut(Question) -> Links + Send + 'static) -> Self {
         let procfs = tempfile::tempdir().unwrap();
         let host = Host::new(procfs.path(), procfs.path());
@@ -69,6 +76,39 @@ impl Job {
             std::thread::yield_now();
         }
         out.get::<JobNetworkMetrics>().unwrap().process_network_rx_bytes
+    }
+}
+
+fn link(name: &str, kind: &str) -> Link {
+    let kind = Some(kind.to_owned()).filter(|kind| !kind.is_empty());
+    Link { name: name.to_owned(), kind, is_counted: true, ..Link::default() }
+}
+
+/// The last of them is in its turn at every third look only.
+#[test]
+fn too_many_namespaces_are_too_many_whoever_is_looked_at() {
+    let mut job = Job::new(|name| link(name, "veth"));
+    for number in 0..200 {
+        let namespace = if number < 64 { number } else { 0 };
+        job.namespace(&format!("n{namespace}"), &[("eth0", 5)]);
+        job.process(100 + number, 30, &format!("n{namespace}"));
+    }
+    job.read();
+    assert_eq!(job.read(), Some(0), "as many as can be read");
+    job.namespace("last", &[]);
+    job.process(300, 30, "last");
+    let mut looks = 0;
+    while job.read().is_some() {
+        looks += 1;
+        assert!(looks < 10);
+    }
+    for _ in 0..10 {
+        assert_eq!(job.read(), None);
+    }
+    job.end(300);
+    (0..6).for_each(|_| _ = job.read());
+    for _ in 0..6 {
+        assert_eq!(job.read(), Some(0));
     }
 }
 
