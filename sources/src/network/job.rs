@@ -15,7 +15,7 @@ use resource_tracker_metrics::JobNetworkMetrics;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::REFRESH;
-use super::counters::parse_line;
+use super::counters::{Counters, parse_line};
 use super::known::{Known, Looks, NOWHERE};
 use super::link::{Link, read_links};
 use super::netlink::{self, Device};
@@ -176,9 +176,12 @@ impl JobNetwork {
         let are_known = namespaces.iter().all(|namespace| known(namespace.id).is_some());
         let (mut rx, mut tx, mut is_new) = (0, 0, false);
         namespaces.retain_mut(|namespace| {
+            let before = namespace.pid;
             let Some(devices) = namespace.devices(procfs, job, text) else { return false };
-            let sum = namespace.count(devices, known(namespace.id).filter(|_| are_known));
-            (rx, tx, is_new) = (rx + sum.0, tx + sum.1, is_new | sum.2);
+            // Its number can have been given to another one in between.
+            let may_be_other = namespace.pid != before;
+            let sum = namespace.count(devices, known(namespace.id).filter(|_| are_known), may_be_other);
+            (rx, tx, is_new) = (rx + sum.0, tx + sum.1, is_new | sum.2 | may_be_other);
             true
         });
         (!namespaces.is_empty()).then_some((are_known.then_some((rx, tx)), is_new))
@@ -213,12 +216,15 @@ impl Namespace {
         }
     }
 
-    fn count(&mut self, devices: &[u8], links: Option<&[Link]>) -> (u64, u64, bool) {
+    fn count(&mut self, devices: &[u8], links: Option<&[Link]>, may_be_other: bool) -> (u64, u64, bool) {
         let (mut rx, mut tx) = (0, 0);
         self.known.begin();
         let devices = lines(devices).filter_map(parse_line).filter(|(name, _)| *name != b"lo");
         for (near, (name, now)) in devices.enumerate() {
             let Some((place, interface)) = self.known.find(near, name, &now) else { continue };
+            if may_be_other && now.fell_since(&interface.counters) {
+                interface.begin_at(Counters::default());
+            }
             let link = links.and_then(|links| Some(&links[find_near(links, place, |link| interface.is_of(link))?]));
             let (received, sent) = interface.count(link.map(|link| link.is_counted), &now);
             (rx, tx) = (rx + received, tx + sent);

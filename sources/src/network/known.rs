@@ -29,6 +29,11 @@ impl Interface {
         }
     }
 
+    /// Sums are to have what it counts beyond these.
+    pub(super) fn begin_at(&mut self, counters: Counters) {
+        self.counted = counters;
+    }
+
     /// Bytes received and sent that sums are to have now. What comes while it is not known whether they are to have it
     /// waits until it is.
     pub(super) fn count(&mut self, is_counted: Option<bool>, now: &Counters) -> (u64, u64) {

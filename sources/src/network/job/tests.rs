@@ -1,4 +1,5 @@
 use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use resource_tracker_core::{Moment, Observer};
 
@@ -138,4 +139,34 @@ fn what_stands_on_what_has_to_be_known() {
     job.namespace("b", &[("lo", 99), ("tap0", 108)]);
     job.source.links = Background::spawn("test", |_| Arc::default()).ok();
     assert_eq!((job.read(), job.read()), (None, None), "nobody answers");
+}
+
+#[test]
+fn a_number_that_another_namespace_has_by_now() {
+    static IS_PORT: AtomicBool = AtomicBool::new(false);
+    let mut job = Job::new(|name| Link { is_counted: !IS_PORT.load(Ordering::Relaxed), ..link(name, "veth") });
+    job.namespace("a", &[("eth0", 1000)]);
+    job.process(40, 30, "a");
+    job.read();
+    job.namespace("a", &[("eth0", 1500)]);
+    assert_eq!(job.read(), Some(500));
+    // It is not yet time to ask again.
+    job.step = Duration::from_millis(1);
+    job.end(40);
+    job.process(50, 30, "a");
+    job.namespace("a", &[("eth0", 70)]);
+    assert_eq!(job.read(), Some(70));
+    // Somebody else in the same one.
+    job.process(60, 30, "a");
+    job.namespace("a", &[("eth0", 90)]);
+    assert_eq!(job.read(), Some(20));
+    job.end(50);
+    job.namespace("a", &[("eth0", 95)]);
+    assert_eq!(job.read(), Some(5));
+    IS_PORT.store(true, Ordering::Relaxed);
+    job.end(60);
+    job.process(70, 30, "a");
+    assert_eq!(job.read(), Some(0));
+    job.namespace("a", &[("eth0", 99)]);
+    assert_eq!(job.read(), Some(0), "it was asked what the interface is there");
 }
