@@ -15,7 +15,7 @@ use resource_tracker_metrics::JobNetworkMetrics;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::REFRESH;
-use super::counters::{Counters, parse_line};
+use super::counters::parse_line;
 use super::known::{Known, Looks, NOWHERE};
 use super::link::{Link, read_links};
 use super::netlink::{self, Device};
@@ -223,9 +223,13 @@ impl Namespace {
         for (near, (name, now)) in devices.enumerate() {
             let Some((place, interface)) = self.known.find(near, name, &now) else { continue };
             if may_be_other && now.fell_since(&interface.counters) {
-                interface.begin_at(Counters::default());
+                interface.begin_anew();
             }
             let link = links.and_then(|links| Some(&links[find_near(links, place, |link| interface.is_of(link))?]));
+            // A card, which is on a bus or has no kind, can have come from another namespace with what it had counted there.
+            if link.is_some_and(|link| link.is_card || link.kind.is_none()) {
+                interface.leave_first_out();
+            }
             let (received, sent) = interface.count(link.map(|link| link.is_counted), &now);
             (rx, tx) = (rx + received, tx + sent);
             interface.counters = now;

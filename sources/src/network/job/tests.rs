@@ -170,3 +170,18 @@ fn a_number_that_another_namespace_has_by_now() {
     job.namespace("a", &[("eth0", 99)]);
     assert_eq!(job.read(), Some(0), "it was asked what the interface is there");
 }
+
+#[test]
+fn a_card_that_is_moved_in_begins_with_its_first_reading() {
+    let mut job =
+        Job::new(|name| Link { is_card: name == "ib0", ..link(name, if name == "enp1" { "" } else { "veth" }) });
+    job.namespace("a", &[("lo", 0)]);
+    job.process(40, 30, "a");
+    assert_eq!((job.read(), job.read()), (None, Some(0)));
+    job.namespace("a", &[("enp1", 9_000_000), ("veth0", 50), ("ib0", 8_000_000)]);
+    assert_eq!(job.read(), Some(0), "nobody knows yet what they are");
+    job.namespace("a", &[("enp1", 9_000_001), ("veth0", 52), ("ib0", 8_000_004)]);
+    assert_eq!(job.read(), Some(1 + 52 + 4));
+    job.namespace("a", &[("enp1", 9_000_002), ("veth0", 52), ("ib0", 8_000_004)]);
+    assert_eq!(job.read(), Some(1));
+}
