@@ -1,6 +1,7 @@
 //! What disks were told to forget, and to have written for good: `/proc/diskstats`.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 use resource_tracker_core::prelude::*;
 
@@ -10,7 +11,7 @@ use crate::scan::{lines, number, words};
 /// Bytes of a sector, whatever those of the device have.
 const SECTOR: u64 = 512;
 
-/// Discards and flushes of every disk that had some: `disk_discard`.
+/// Discards and flushes of every whole disk that had some: `disk_discard`. Those of a partition are its disk's.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct DiskDiscards(pub Vec<DiskDiscardMetrics>);
@@ -49,12 +50,14 @@ pub struct DiskDiscardConfig {}
 impl SourceConfig for DiskDiscardConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         let diskstats = ProcFile::open(host.procfs.join("diskstats"))?;
-        Ok(Some(Box::new(DiskDiscard { diskstats, before: HashMap::new() })))
+        Ok(Some(Box::new(DiskDiscard { diskstats, disks: host.sysfs.join("block"), before: HashMap::new() })))
     }
 }
 
 struct DiskDiscard {
     diskstats: ProcFile,
+    /// Has a folder for each disk, and none for a partition, whose discards are the disk's as well.
+    disks: PathBuf,
     before: HashMap<String, Counters>,
 }
 
@@ -74,11 +77,18 @@ impl Source for DiskDiscard {
         let mut list: Vec<_> = self
             .before
             .iter()
+            .filter(|(device, now)| (now.discards > 0 || now.flushes > 0) && self.is_disk(device))
             .map(|(device, now)| since(device, now, before.get(device).unwrap_or(now), secs))
             .collect();
         list.sort_unstable_by(|one, other| one.device.cmp(&other.device));
         *out.section() = DiskDiscards(list);
         Ok(())
+    }
+}
+
+impl DiskDiscard {
+    fn is_disk(&self, device: &str) -> bool {
+        self.disks.join(device.replace('/', "!")).exists()
     }
 }
 
@@ -98,8 +108,7 @@ fn since(device: &str, now: &Counters, before: &Counters, secs: f64) -> DiskDisc
     }
 }
 
-/// Number, number, name, eleven counters of reads and writes, four of discards, two of flushes. Disks that had neither, such as
-/// unused loop devices, are left out.
+/// Number, number, name, eleven counters of reads and writes, four of discards, two of flushes.
 fn parse_line(line: &[u8]) -> Option<(String, Counters)> {
     let mut words = words(line);
     let name = words.nth(2)?;
@@ -107,7 +116,7 @@ fn parse_line(line: &[u8]) -> Option<(String, Counters)> {
     let [discards, _, discarded, _] = [counters.next()?, counters.next()?, counters.next()?, counters.next()?];
     let (flushes, flush_millis) = (counters.next().unwrap_or(0), counters.next().unwrap_or(0));
     let found = Counters { discards, discarded, flushes, flush_millis };
-    (discards > 0 || flushes > 0).then(|| (String::from_utf8_lossy(name).into_owned(), found))
+    Some((String::from_utf8_lossy(name).into_owned(), found))
 }
 
 #[cfg(test)]
@@ -125,10 +134,36 @@ mod tests {
         let expected = Counters { flushes: 16, flush_millis: 48, ..expected };
         let line = " 259       0 nvme0n1 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 48";
         assert_eq!(name(line), Some(("nvme0n1".to_owned(), expected)));
-        assert_eq!(name("   7       0 loop0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"), None);
         let metrics = since("sda", &expected, &Counters { discarded: 4, flushes: 10, ..Counters::default() }, 2.0);
         assert_eq!((metrics.discards_per_sec, metrics.discard_bytes_per_sec), (6.0, 2560.0));
         assert_eq!((metrics.flushes_per_sec, metrics.flush_latency_ms), (3.0, Some(8.0)));
+    }
+
+    #[test]
+    fn the_first_discard_of_a_disk_counts_and_partitions_are_not_listed() -> anyhow::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let root = directory.path();
+        for disk in ["sda", "sdb", "cciss!c0d0"] {
+            std::fs::create_dir_all(root.join("block").join(disk))?;
+        }
+        let line =
+            |name: &str, discards: u64| format!("8 0 {name} 1 2 3 4 5 6 7 8 9 10 11 {discards} 0 {discards} 0 0 0\n");
+        let write = |lines: &[String]| std::fs::write(root.join("diskstats"), lines.concat());
+        let (sda, part) = (line("sda", 0), line("sda1", 0));
+        write(&[sda, part, line("cciss/c0d0", 0)])?;
+        let mut source = DiskDiscardConfig {}.build(&Host::new(root, root))?.ok_or(anyhow::anyhow!("absent"))?;
+        let second = std::time::Duration::from_secs(1);
+        let mut out = Sections::default();
+        let mut read = || -> anyhow::Result<Vec<(String, f64)>> {
+            source.collect(&Tick::new(1, std::time::Instant::now(), second, second), &mut out)?;
+            let list = out.get::<DiskDiscards>().map(|list| list.0.clone()).unwrap_or_default();
+            Ok(list.into_iter().map(|disk| (disk.device, disk.discards_per_sec)).collect())
+        };
+        assert_eq!(read()?, []);
+        write(&[line("sda", 5), line("sda1", 5), line("cciss/c0d0", 2), line("sdb", 900)])?;
+        let (cciss, sda, sdb) = ("cciss/c0d0".to_owned(), "sda".to_owned(), "sdb".to_owned());
+        assert_eq!(read()?, [(cciss, 2.0), (sda, 5.0), (sdb, 0.0)], "what came with a new disk is not of now");
+        Ok(())
     }
 
     proptest! {

@@ -11,7 +11,7 @@ use anyhow::Context;
 use crate::job::Stat;
 
 /// `seq_file` fills a page as long as the next record fits, so a read that leaves this much of the smallest page is
-/// the last one, and the read that would only say "end of file" is saved. No record of the files read here is longer.
+/// the last one, and the read that would only say "end of file" is saved. No record of the files read so is longer.
 const RECORD: usize = 1024;
 const PAGE: usize = 4096;
 
@@ -35,7 +35,16 @@ impl ProcFile {
 
     /// What the file says now.
     pub(crate) fn read(&mut self) -> anyhow::Result<&[u8]> {
-        let length = read_at(&self.file, &mut self.buffer);
+        self.read_until(PAGE - RECORD)
+    }
+
+    /// The same of a file whose records can be of any length, until it says that it is at its end.
+    pub(crate) fn read_to_end(&mut self) -> anyhow::Result<&[u8]> {
+        self.read_until(1)
+    }
+
+    fn read_until(&mut self, less_than: usize) -> anyhow::Result<&[u8]> {
+        let length = read_until(&self.file, &mut self.buffer, less_than);
         let length = length.with_context(|| format!("cannot read {}", self.path.display()))?;
         Ok(&self.buffer[..length])
     }
@@ -43,16 +52,20 @@ impl ProcFile {
 
 /// Reads a whole file of procfs from its beginning into `buffer`, which grows as needed. Says how long it is.
 pub(crate) fn read_at(file: &File, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    read_until(file, buffer, PAGE - RECORD)
+}
+
+/// Up to the read that gives `less_than` so many bytes.
+fn read_until(file: &impl FileExt, buffer: &mut Vec<u8>, less_than: usize) -> io::Result<usize> {
     let mut length = 0;
     loop {
         if buffer.len() - length < PAGE {
             buffer.resize(buffer.len().max(PAGE) * 2, 0);
         }
         match file.read_at(&mut buffer[length..], length as u64) {
-            Ok(0) => return Ok(length),
             Ok(count) => {
                 length += count;
-                if count < PAGE - RECORD {
+                if count < less_than {
                     return Ok(length);
                 }
             }
@@ -122,6 +135,39 @@ pub(crate) fn percent(part: f64, whole: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Records as `seq_file` gives them: whole ones, as many as fit a page.
+    struct Records(Vec<Vec<u8>>);
+
+    impl FileExt for Records {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            let (mut begin, mut length) = (0, 0);
+            for record in &self.0 {
+                if begin >= offset as usize && length + record.len() <= PAGE {
+                    buffer[length..length + record.len()].copy_from_slice(record);
+                    length += record.len();
+                } else if length > 0 {
+                    break;
+                }
+                begin += record.len();
+            }
+            Ok(length)
+        }
+
+        fn write_at(&self, _: &[u8], _: u64) -> io::Result<usize> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+    }
+
+    #[test]
+    fn long_records_are_read_to_the_end() -> anyhow::Result<()> {
+        let records = Records((0..8).map(|cpu| vec![b'0' + cpu; 1500]).collect());
+        let mut buffer = Vec::new();
+        let length = read_until(&records, &mut buffer, 1)?;
+        assert_eq!(buffer[..length], records.0.concat());
+        assert_eq!(read_until(&records, &mut buffer, PAGE - RECORD)?, 3000, "too early");
+        Ok(())
+    }
 
     #[test]
     fn a_file_of_many_pages_is_read_whole_and_again() -> anyhow::Result<()> {

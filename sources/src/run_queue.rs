@@ -3,7 +3,7 @@
 use resource_tracker_core::prelude::*;
 
 use crate::procfile::ProcFile;
-use crate::scan::{lines, numbers};
+use crate::scan::{find_near, lines, numbers};
 
 /// What the CPUs ran, and who waited for them: `run_queue`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
@@ -33,7 +33,7 @@ pub struct RunQueueConfig {}
 #[typetag::deserialize(name = "run-queue")]
 impl SourceConfig for RunQueueConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
-        Ok(Some(Box::new(RunQueue { schedstat: ProcFile::open(host.procfs.join("schedstat"))?, before: None })))
+        Ok(Some(Box::new(RunQueue { schedstat: ProcFile::open(host.procfs.join("schedstat"))?, cpus: Vec::new() })))
     }
 
     fn is_plainly_absent(&self, host: &Host) -> bool {
@@ -43,29 +43,42 @@ impl SourceConfig for RunQueueConfig {
 
 struct RunQueue {
     schedstat: ProcFile,
-    before: Option<Sums>,
+    /// Those of a CPU that is offline go on when it comes back.
+    cpus: Vec<Cpu>,
 }
 
-/// Over all CPUs.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Sums {
+/// What is counted of one since it first came up.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Cpu {
+    number: u64,
     wait_nanos: u64,
     turns: u64,
 }
 
 impl Source for RunQueue {
     fn collect(&mut self, _: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        let now = sums(self.schedstat.read()?);
-        let before = std::mem::replace(&mut self.before, now);
-        *out.section() = now.zip(before).map(|(now, before)| since(now, before)).unwrap_or_default();
+        *out.section() = since(self.schedstat.read_to_end()?, &mut self.cpus);
         Ok(())
     }
 }
 
-/// A CPU that goes offline takes its counters along; that counts as nothing.
-fn since(now: Sums, before: Sums) -> RunQueueMetrics {
-    let secs = now.wait_nanos.saturating_sub(before.wait_nanos) as f64 / 1e9;
-    let turns = now.turns.saturating_sub(before.turns);
+/// What came since these were read, which become those of now. One that is new begins now.
+fn since(text: &[u8], cpus: &mut Vec<Cpu>) -> RunQueueMetrics {
+    let (mut wait_nanos, mut turns, mut was_known) = (0u64, 0u64, false);
+    for (place, now) in lines(text).filter_map(parse_line).enumerate() {
+        let Some(known) = find_near(cpus, place, |cpu| cpu.number == now.number) else {
+            cpus.push(now);
+            continue;
+        };
+        let before = std::mem::replace(&mut cpus[known], now);
+        wait_nanos = wait_nanos.saturating_add(now.wait_nanos.saturating_sub(before.wait_nanos));
+        turns = turns.saturating_add(now.turns.saturating_sub(before.turns));
+        was_known = true;
+    }
+    if !was_known {
+        return RunQueueMetrics::default();
+    }
+    let secs = wait_nanos as f64 / 1e9;
     RunQueueMetrics {
         wait_secs: Some(secs),
         turns: Some(turns),
@@ -74,17 +87,9 @@ fn since(now: Sums, before: Sums) -> RunQueueMetrics {
 }
 
 /// `cpu0 0 0 0 0 0 0 RUN WAIT TURNS`: the last three in all versions that there have been.
-fn sums(text: &[u8]) -> Option<Sums> {
-    let cpus = lines(text).filter_map(|line| line.strip_prefix(b"cpu"));
-    let each = cpus.filter_map(|line| {
-        // The first is the number of the CPU.
-        let mut last = numbers(line).skip(8);
-        Some(Sums { wait_nanos: last.next()?, turns: last.next()? })
-    });
-    each.reduce(|sum, one| Sums {
-        wait_nanos: sum.wait_nanos.saturating_add(one.wait_nanos),
-        turns: sum.turns.saturating_add(one.turns),
-    })
+fn parse_line(line: &[u8]) -> Option<Cpu> {
+    let mut numbers = numbers(line.strip_prefix(b"cpu")?);
+    Some(Cpu { number: numbers.next()?, wait_nanos: numbers.nth(7)?, turns: numbers.next()? })
 }
 
 #[cfg(test)]
@@ -93,20 +98,50 @@ mod tests {
 
     #[test]
     fn all_cpus_together() {
-        let text = b"version 15\ntimestamp 4295000000\ncpu0 0 0 0 0 0 0 900 30 4\ndomain0 03 1 2 3\ncpu1 0 0 0 0 0 0 800 20 6\n";
-        let (now, before) = (sums(text).unwrap(), Sums { wait_nanos: 10, turns: 2 });
-        assert_eq!(now, Sums { wait_nanos: 50, turns: 10 });
-        let metrics = since(Sums { wait_nanos: 4_000_010, turns: 10 }, before);
+        let text = |wait: u64| {
+            format!(
+                "version 15\ntimestamp 4295000000\ncpu0 0 0 0 0 0 0 900 {wait} 4\ndomain0 03 1 2 3\ncpu1 0 0 0 0 0 0 800 20 6\n"
+            )
+        };
+        let mut cpus = vec![Cpu { number: 0, wait_nanos: 10, turns: 1 }, Cpu { number: 1, wait_nanos: 20, turns: 1 }];
         let expected = RunQueueMetrics { wait_secs: Some(0.004), turns: Some(8), wait_ms_per_turn: Some(0.5) };
-        assert_eq!(metrics, expected);
-        assert_eq!(since(before, now).wait_ms_per_turn, None);
-        assert_eq!(sums(b"version 15\n"), None);
+        assert_eq!(since(text(4_000_010).as_bytes(), &mut cpus), expected);
+        assert_eq!((cpus[0].wait_nanos, cpus[1].turns), (4_000_010, 6));
+        let none = RunQueueMetrics { wait_secs: Some(0.0), turns: Some(0), wait_ms_per_turn: None };
+        assert_eq!(since(text(30).as_bytes(), &mut cpus), none);
+        assert_eq!(since(b"version 15\n", &mut cpus), RunQueueMetrics::default());
+    }
+
+    #[test]
+    fn a_cpu_that_comes_back_brings_nothing_of_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |cpus: &[(u64, u64)]| {
+            let line = |(cpu, nanos): &(u64, u64)| format!("cpu{cpu} 0 0 0 0 0 0 900 {nanos} {}\n", nanos / 1_000_000);
+            let text: String = cpus.iter().map(line).collect();
+            std::fs::write(directory.path().join("schedstat"), format!("version 15\n{text}")).unwrap();
+        };
+        write(&[(0, 1_000_000), (1, 500_000_000)]);
+        let host = Host::new(directory.path(), directory.path());
+        let mut source = RunQueueConfig {}.build(&host).unwrap().unwrap();
+        let second = std::time::Duration::from_secs(1);
+        let mut out = Sections::default();
+        let mut waited = |cpus: &[(u64, u64)]| {
+            write(cpus);
+            source.collect(&Tick::new(1, std::time::Instant::now(), second, second), &mut out).unwrap();
+            let metrics = out.get::<RunQueueMetrics>().cloned().unwrap_or_default();
+            (metrics.wait_secs, metrics.turns)
+        };
+        assert_eq!(waited(&[(0, 1_000_000), (1, 500_000_000)]), (None, None));
+        assert_eq!(waited(&[(0, 3_000_000)]), (Some(0.002), Some(2)), "CPU 1 is offline");
+        assert_eq!(waited(&[(0, 4_000_000), (1, 502_000_000)]), (Some(0.003), Some(3)), "it is back");
+        assert_eq!(waited(&[(0, 4_000_000), (1, 502_000_000), (2, 9_000_000)]), (Some(0.0), Some(0)), "a new one");
+        assert_eq!(waited(&[(0, 4_000_000), (1, 503_000_000), (2, 10_000_000)]), (Some(0.002), Some(2)));
     }
 
     proptest::proptest! {
         #[test]
         fn any_text_is_read_or_refused(text in "(cpu[0-9 ]{0,60}\n|[a-z0-9 ]{0,20}\n){0,6}") {
-            sums(text.as_bytes());
+            since(text.as_bytes(), &mut Vec::new());
         }
     }
 }

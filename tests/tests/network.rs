@@ -316,6 +316,39 @@ fn what_a_job_in_a_container_gets_is_its_own_and_counted_once() {
     assert!(sum("process_network_tx_bytes") < 4.0, "acknowledgements only");
 }
 
+/// The job may make one all the same.
+#[test]
+fn the_bytes_of_a_namespace_that_may_not_be_entered_are_not_known() {
+    let test = "a namespace that may not be entered";
+    if !is_root(test) || !has("ip", test) || !has("setpriv", test) || !has("unshare", test) {
+        return;
+    }
+    let without = || {
+        let mut setpriv = command("setpriv");
+        setpriv.arg("--bounding-set=-sys_admin");
+        setpriv
+    };
+    if !without().args(["unshare", "-r", "-n", "true"]).status().unwrap().success() {
+        println!("skipped: {test} needs namespaces for everybody");
+        return;
+    }
+    let recording = Recording::new();
+    let may_make = recording.path().with_extension("make");
+    let (until_it_may, until_told) = (recording.until_in(may_make.clone(), 1, ""), recording.until_told());
+    let script = format!("{until_it_may} && ip link add p0 type veth peer name p1 && {until_told}");
+    let mut tracker_in = without();
+    tracker_in.arg(tracker()).args(["-q", "-i", "0.1", "-o"]).arg(recording.path());
+    let run = recording.start(tracker_in.args(["--", "unshare", "-r", "-n", "sh", "-c", &script]));
+    let tells =
+        |bytes: Json| recording.samples().last().is_some_and(|last| last["cpu"]["process_network_rx_bytes"] == bytes);
+    wait_until("a namespace without an interface", || tells(0.into()));
+    std::fs::write(may_make, "\n").unwrap();
+    wait_until("two of which nothing is known", || tells(Json::Null));
+    recording.go_on();
+    let output = recording.end(run);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
 /// What it sends passes through the machine's interfaces, as that of others does.
 #[test]
 fn the_bytes_of_a_job_without_a_namespace_are_not_known() {

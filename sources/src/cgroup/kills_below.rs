@@ -1,6 +1,7 @@
 //! Processes that were killed for memory in the cgroups within one of v1, which counts those of its own only.
 
 use std::collections::HashMap;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -9,15 +10,15 @@ use super::files::oom_kills;
 /// As many are looked at. A job that makes more has another way to know.
 const MOST: usize = 256;
 
-/// What was last seen of each.
 #[derive(Debug, Default)]
 pub(super) struct KillsBelow {
     /// The cgroup that they are in; `None` where the kernel sums them up itself.
     top: Option<PathBuf>,
-    /// By the number of the folder: a name can be used again.
+    /// What was last seen of each, by the number of the folder: a name can be used again.
     seen: HashMap<u64, u64>,
-    /// Those of cgroups that have been removed.
-    removed: u64,
+    /// Whether there were some that were not looked at.
+    has_missed: bool,
+    sum: u64,
 }
 
 impl KillsBelow {
@@ -25,32 +26,41 @@ impl KillsBelow {
         Self { top, ..Self::default() }
     }
 
-    /// Looks at all.
+    /// Looks at all. What one has that was not seen before is new, unless it may only have been missed.
     pub(super) fn look(&mut self) {
-        let mut now = HashMap::new();
-        let mut folders: Vec<PathBuf> = self.top.iter().flat_map(|top| folders_in(top)).collect();
-        while let Some(folder) = folders.pop().filter(|_| now.len() < MOST) {
-            let number = folder.metadata().map(|folder| folder.ino());
-            let kills = std::fs::read(folder.join("memory.oom_control")).ok().and_then(|text| oom_kills(&text));
-            if let (Ok(number), Some(kills)) = (number, kills) {
-                now.insert(number, kills);
-                folders.extend(folders_in(&folder));
+        let (mut now, mut folders) = (HashMap::new(), Vec::new());
+        let is_gone = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
+        let mut is_whole = self.top.as_ref().is_none_or(|top| add_folders(top, &mut folders).is_ok());
+        while let Some(folder) = folders.pop() {
+            if now.len() == MOST {
+                is_whole = false;
+                break;
             }
+            is_whole &= visit(&folder, &mut now, &mut folders).map_or_else(is_gone, |()| true);
         }
-        let removed = self.seen.iter().filter(|(number, _)| !now.contains_key(number));
-        self.removed += removed.map(|(_, kills)| kills).sum::<u64>();
-        self.seen = now;
+        let missed = |kills: u64| if self.has_missed { kills } else { 0 };
+        let before = |number: &u64, kills: u64| self.seen.get(number).copied().unwrap_or_else(|| missed(kills));
+        self.sum += now.iter().map(|(number, kills)| kills.saturating_sub(before(number, *kills))).sum::<u64>();
+        (self.seen, self.has_missed) = (now, !is_whole);
     }
 
     /// Those of all cgroups that were ever seen.
     pub(super) fn sum(&self) -> u64 {
-        self.removed + self.seen.values().sum::<u64>()
+        self.sum
     }
 }
 
-fn folders_in(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
+fn visit(folder: &Path, now: &mut HashMap<u64, u64>, folders: &mut Vec<PathBuf>) -> io::Result<()> {
+    let Some(kills) = oom_kills(&std::fs::read(folder.join("memory.oom_control"))?) else { return Ok(()) };
+    now.insert(folder.metadata()?.ino(), kills);
+    add_folders(folder, folders)
+}
+
+fn add_folders(folder: &Path, folders: &mut Vec<PathBuf>) -> io::Result<()> {
+    let entries = std::fs::read_dir(folder)?.flatten();
+    let inner = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.extend(inner.map(|entry| entry.path()));
+    Ok(())
 }
 
 #[cfg(test)]
@@ -82,5 +92,46 @@ mod tests {
             below.look();
             assert_eq!(below.sum(), 3 + 4);
         }
+    }
+
+    #[test]
+    fn those_of_cgroups_that_are_not_reached_count_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        let write = |range: std::ops::Range<usize>, kills: u64| {
+            for number in range {
+                tree(root, &[(&format!("{number}/memory.oom_control"), &format!("oom_kill {kills}\n"))]);
+            }
+        };
+        let remove = |range: std::ops::Range<usize>| {
+            for folder in range.map(|number| root.join(number.to_string())) {
+                std::fs::remove_file(folder.join("memory.oom_control")).unwrap();
+                std::fs::remove_dir(folder).unwrap();
+            }
+        };
+        let mut below = KillsBelow::new(Some(root.to_owned()));
+        write(0..MOST, 1);
+        below.look();
+        assert_eq!(below.sum(), MOST as u64);
+        // Some of those from before are not reached any more.
+        write(MOST..3 * MOST, 0);
+        below.look();
+        assert_eq!(below.sum(), MOST as u64);
+        // They are again.
+        remove(MOST..3 * MOST);
+        for _ in 0..2 {
+            below.look();
+            assert_eq!(below.sum(), MOST as u64, "nobody was killed");
+        }
+        write(7..8, 2);
+        below.look();
+        assert_eq!(below.sum(), MOST as u64 + 1);
+        // What was made while not all were reached may be old.
+        write(MOST..3 * MOST, 1);
+        below.look();
+        remove(0..2 * MOST);
+        let before = below.sum();
+        below.look();
+        assert_eq!(below.sum(), before);
     }
 }

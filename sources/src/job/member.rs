@@ -133,7 +133,7 @@ fn resident(stat: &Stat, files: &mut Files) -> u64 {
 }
 
 /// `ENOENT` when it is opened, `ESRCH` when it is read.
-pub(super) fn is_of_a_process_that_is_gone(error: &std::io::Error) -> bool {
+pub(crate) fn is_of_a_process_that_is_gone(error: &std::io::Error) -> bool {
     error.kind() == std::io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 

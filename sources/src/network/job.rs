@@ -41,19 +41,7 @@ impl SourceConfig for JobNetworkConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         // Where namespaces are not told, none can be told apart.
         let own = Id::of(&host.procfs, "self").filter(|_| speaks_of_us(&host.procfs));
-        Ok(own.map(|own| -> Box<dyn Source> {
-            Box::new(JobNetwork {
-                procfs: host.procfs.clone(),
-                own,
-                namespaces: Vec::new(),
-                are_too_many: false,
-                looks: Slowing::until(RARELY),
-                turn: 0,
-                links: None,
-                asked: None,
-                text: Vec::new(),
-            })
-        }))
+        Ok(own.map(|own| -> Box<dyn Source> { Box::new(JobNetwork::new(&host.procfs, own)) }))
     }
 }
 
@@ -86,8 +74,8 @@ struct Namespace {
     known: Known,
 }
 
-/// What is known of the interfaces of each namespace, in the order of their names.
-type Links = Arc<Vec<(Id, Vec<Link>)>>;
+/// What is known of the interfaces of each namespace, in the order of their names; `None` where it is not known what they stand on.
+type Links = Arc<Vec<(Id, Option<Vec<Link>>)>>;
 type Question = Vec<(Id, i32, Vec<String>)>;
 
 struct JobNetwork {
@@ -95,6 +83,8 @@ struct JobNetwork {
     own: Id,
     namespaces: Vec<Namespace>,
     are_too_many: bool,
+    /// Whether a process in one more was met in this turn.
+    has_met_more: bool,
     looks: Slowing,
     /// How many of the processes were looked at in this turn.
     turn: usize,
@@ -113,8 +103,8 @@ impl Source for JobNetwork {
         if self.looks.is_due(tick.at) {
             self.look(details);
         }
-        let Some((rx, tx, is_new)) = self.read(details) else { return Ok(()) };
-        if !self.are_too_many {
+        let Some((sum, is_new)) = self.read(details) else { return Ok(()) };
+        if let Some((rx, tx)) = sum.filter(|_| !self.are_too_many) {
             (metrics.process_network_rx_bytes, metrics.process_network_tx_bytes) = (Some(rx), Some(tx));
         }
         if is_new || self.asked.is_none_or(|at| tick.at.saturating_duration_since(at) >= REFRESH) {
@@ -126,11 +116,27 @@ impl Source for JobNetwork {
 }
 
 impl JobNetwork {
+    fn new(procfs: &Path, own: Id) -> Self {
+        Self {
+            procfs: procfs.to_owned(),
+            own,
+            namespaces: Vec::new(),
+            are_too_many: false,
+            has_met_more: false,
+            looks: Slowing::until(RARELY),
+            turn: 0,
+            links: None,
+            asked: None,
+            text: Vec::new(),
+        }
+    }
+
     /// Looks for namespaces that are new.
     fn look(&mut self, job: &JobDetails) {
-        self.are_too_many = false;
         if self.turn >= job.members().len() {
             self.turn = 0;
+            // They are few again when a whole turn has met no more.
+            self.are_too_many = std::mem::take(&mut self.has_met_more);
         }
         let some = job.members()[self.turn..].iter().take(AT_ONCE);
         self.turn += AT_ONCE;
@@ -141,8 +147,8 @@ impl JobNetwork {
             if is_known || self.is_inner(id, member.stat.parent, job) {
                 continue;
             }
-            self.are_too_many = self.namespaces.len() == MOST;
-            if self.are_too_many {
+            if self.namespaces.len() == MOST {
+                (self.are_too_many, self.has_met_more) = (true, true);
                 return;
             }
             self.namespaces.push(Namespace { id, pid: member.stat.pid, known: Known::new(Looks::nowhere()) });
@@ -160,19 +166,25 @@ impl JobNetwork {
         is_of_job && self.not_own(parent).is_some_and(|outer| outer != id)
     }
 
-    /// Bytes received and sent since the last reading, and whether an interface is new; `None` without a namespace.
-    fn read(&mut self, job: &JobDetails) -> Option<(u64, u64, bool)> {
+    /// Bytes received and sent since the last reading, if it is known which interfaces count, and whether one is new; `None`
+    /// without a namespace.
+    fn read(&mut self, job: &JobDetails) -> Option<(Option<(u64, u64)>, bool)> {
         let Self { procfs, namespaces, links, text, .. } = self;
         let links = links.as_ref().and_then(|links| links.answer()).map(|(links, _)| links);
+        let known = |id: Id| links.iter().flat_map(|links| links.iter()).find(|(other, _)| *other == id)?.1.as_deref();
+        // What came to one of them waits until all are known.
+        let are_known = namespaces.iter().all(|namespace| known(namespace.id).is_some());
         let (mut rx, mut tx, mut is_new) = (0, 0, false);
         namespaces.retain_mut(|namespace| {
+            let before = namespace.pid;
             let Some(devices) = namespace.devices(procfs, job, text) else { return false };
-            let links = links.iter().flat_map(|links| links.iter()).find(|(id, _)| *id == namespace.id);
-            let sum = namespace.count(devices, links.map(|(_, links)| links.as_slice()));
-            (rx, tx, is_new) = (rx + sum.0, tx + sum.1, is_new | sum.2);
+            // Its number can have been given to another one in between.
+            let may_be_other = namespace.pid != before;
+            let sum = namespace.count(devices, known(namespace.id).filter(|_| are_known), may_be_other);
+            (rx, tx, is_new) = (rx + sum.0, tx + sum.1, is_new | sum.2 | may_be_other);
             true
         });
-        (!namespaces.is_empty()).then_some((rx, tx, is_new))
+        (!namespaces.is_empty()).then_some((are_known.then_some((rx, tx)), is_new))
     }
 
     fn ask(&mut self) {
@@ -204,13 +216,20 @@ impl Namespace {
         }
     }
 
-    fn count(&mut self, devices: &[u8], links: Option<&[Link]>) -> (u64, u64, bool) {
+    fn count(&mut self, devices: &[u8], links: Option<&[Link]>, may_be_other: bool) -> (u64, u64, bool) {
         let (mut rx, mut tx) = (0, 0);
         self.known.begin();
         let devices = lines(devices).filter_map(parse_line).filter(|(name, _)| *name != b"lo");
         for (near, (name, now)) in devices.enumerate() {
             let Some((place, interface)) = self.known.find(near, name, &now) else { continue };
+            if may_be_other && now.fell_since(&interface.counters) {
+                interface.begin_anew();
+            }
             let link = links.and_then(|links| Some(&links[find_near(links, place, |link| interface.is_of(link))?]));
+            // A card, which is on a bus or has no kind, can have come from another namespace with what it had counted there.
+            if link.is_some_and(|link| link.is_card || link.kind.is_none()) {
+                interface.leave_first_out();
+            }
             let (received, sent) = interface.count(link.map(|link| link.is_counted), &now);
             (rx, tx) = (rx + received, tx + sent);
             interface.counters = now;
@@ -219,17 +238,21 @@ impl Namespace {
     }
 }
 
-/// Without the permission to enter the namespace all of its interfaces are counted.
-fn links_of(procfs: &Path, (id, pid, names): (Id, i32, Vec<String>)) -> (Id, Vec<Link>) {
+/// Without the permission to enter the namespace nothing is known of its interfaces. One alone stands on no other.
+fn links_of(procfs: &Path, (id, pid, names): (Id, i32, Vec<String>)) -> (Id, Option<Vec<Link>>) {
     let file = File::open(procfs.join(pid.to_string()).join("ns/net"));
     // A thread of its own: one that stayed in the namespace would keep it.
     let devices =
         file.ok().and_then(|file| std::thread::Builder::new().spawn(move || devices_in(&file)).ok()?.join().ok()?.ok());
+    let devices = devices.or_else(|| (names.len() <= 1).then(Vec::new));
     // Of the namespace there is no sysfs that can be trusted: the job may have mounted anything.
-    (id, read_links(Path::new(NOWHERE), names, &devices.unwrap_or_default()))
+    (id, devices.map(|devices| read_links(Path::new(NOWHERE), names, &devices)))
 }
 
 fn devices_in(namespace: &File) -> std::io::Result<Vec<Device>> {
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
     netlink::devices()
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,6 +18,8 @@ pub(super) struct Interface {
     pub(super) counters: Counters,
     /// What sums have of it.
     counted: Counters,
+    /// What it had when it was first seen.
+    first: Counters,
     is_here: bool,
 }
 
@@ -26,6 +28,19 @@ impl Interface {
         match (self.index, link.index) {
             (Some(index), Some(other)) => index == other,
             _ => self.name == link.name,
+        }
+    }
+
+    /// Sums are to have all that it counts now: it is another one than before.
+    pub(super) fn begin_anew(&mut self) {
+        (self.counted, self.first) = (Counters::default(), Counters::default());
+    }
+
+    /// Sums are not to have what it had when it was first seen, if they have nothing of it yet.
+    pub(super) fn leave_first_out(&mut self) {
+        let first = std::mem::take(&mut self.first);
+        if self.counted == Counters::default() {
+            self.counted = first;
         }
     }
 
@@ -93,8 +108,8 @@ impl Known {
             (None, Some(known)) if index.is_none() => known,
             (None, _) => {
                 let counters = self.past(name, now);
-                let interface = Interface { name: String::new(), index, counters, counted: counters, is_here: true };
-                self.interfaces.push(interface);
+                let (name, counted, first, is_here) = (String::new(), counters, *now, true);
+                self.interfaces.push(Interface { name, index, counters, counted, first, is_here });
                 self.interfaces.len() - 1
             }
         };

@@ -1,18 +1,18 @@
 //! How long threads of the tree waited for a CPU. That is a file of each thread, and those that came and went are in none: so it
 //! is read on request only.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::job::{Identity, JobDetails, Member};
+use crate::job::{Identity, JobDetails, Member, is_of_a_process_that_is_gone};
 use crate::procfile::read_into;
 use crate::scan::{number, words};
 
 pub(super) struct RunQueue {
     procfs: PathBuf,
-    /// Nanoseconds that each thread had waited at the last reading.
-    waited: HashMap<(Identity, u64), u64>,
+    /// Nanoseconds that each thread of each process had waited when it was last read.
+    waited: HashMap<Identity, HashMap<u64, u64>>,
     has_begun: bool,
     buffer: Vec<u8>,
 }
@@ -29,25 +29,34 @@ impl RunQueue {
     }
 
     fn read_of<'a>(&mut self, members: impl Iterator<Item = &'a Member>, spawned: bool) -> Option<Duration> {
-        let before = std::mem::take(&mut self.waited);
+        let mut before = std::mem::take(&mut self.waited);
         let is_new = std::mem::replace(&mut self.has_begun, true) || spawned;
         let mut sum = 0u64;
         for member in members {
             let folder = self.procfs.join(format!("{}/task", member.stat.pid));
-            let threads = std::fs::read_dir(&folder).into_iter().flatten().flatten();
-            for thread in threads {
-                let Some(tid) = thread.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-                let text = read_into(&thread.path().join("schedstat"), &mut self.buffer).unwrap_or_default();
+            let mut threads = before.remove(&member.identity()).unwrap_or_default();
+            // A list that is read while threads end can leave others out.
+            let listed = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+            let listed = listed.filter_map(|thread| thread.file_name().to_str()?.parse().ok());
+            let all: HashSet<u64> = listed.chain(threads.keys().copied()).collect();
+            for tid in all {
+                let text = match read_into(&folder.join(format!("{tid}/schedstat")), &mut self.buffer) {
+                    Err(error) if is_of_a_process_that_is_gone(&error) => {
+                        threads.remove(&tid);
+                        continue;
+                    }
+                    text => text.unwrap_or_default(),
+                };
                 // The time on CPUs is before it.
                 let Some(now) = words(text).nth(1).and_then(number) else { continue };
-                let key = (member.identity(), tid);
-                let then = before.get(&key).copied().unwrap_or(if is_new { 0 } else { now });
+                let then = threads.insert(tid, now).unwrap_or(if is_new { 0 } else { now });
                 // Another thread can have the number by now.
                 sum = sum.saturating_add(now.checked_sub(then).unwrap_or(now));
-                self.waited.insert(key, now);
             }
+            self.waited.insert(member.identity(), threads);
         }
-        (!self.waited.is_empty()).then(|| Duration::from_nanos(sum))
+        let is_known = self.waited.values().any(|threads| !threads.is_empty());
+        is_known.then(|| Duration::from_nanos(sum))
     }
 }
 
@@ -79,6 +88,19 @@ mod tests {
         assert_eq!(read(), [Some(1005); 2]);
         holds(10, "0 4 1\n");
         assert_eq!(read(), [Some(4); 2], "it is another one");
+        // A thread that cannot be read for a moment has not begun anew.
+        std::fs::remove_file(procfs.path().join("9/task/9/schedstat")).unwrap();
+        std::fs::create_dir(procfs.path().join("9/task/9/schedstat")).unwrap();
+        assert_eq!(read(), [Some(0); 2]);
+        std::fs::remove_dir(procfs.path().join("9/task/9/schedstat")).unwrap();
+        holds(9, "500 78 3\n");
+        assert_eq!(read(), [Some(3); 2], "its lifetime is counted once");
+        // One that has ended is forgotten.
+        std::fs::remove_file(procfs.path().join("9/task/9/schedstat")).unwrap();
+        std::fs::remove_dir(procfs.path().join("9/task/9")).unwrap();
+        assert_eq!(read(), [Some(0); 2]);
+        holds(9, "500 20 3\n");
+        assert_eq!(read(), [Some(20); 2], "it is another one");
         let mut late = RunQueue::new(procfs.path());
         assert_eq!(late.read_of([&member].into_iter(), false), Some(Duration::ZERO));
     }
