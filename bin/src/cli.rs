@@ -17,7 +17,7 @@ const VERSION: &str =
 const ABOUT: &str = "Put it in front of any command to record what the command and the machine use.
 
 The command starts at once and keeps its input, output, signals and exit code. Samples go to standard error, one JSON
-object a line, or to the file of --output. Without a command, the machine is sampled until SIGTERM or Ctrl-C, and
+object a line, or to the file of --output; on a terminal a summary at the end takes their place. Without a command, the machine is sampled until SIGTERM or Ctrl-C, and
 samples go to standard output.";
 
 const EXAMPLES: &str = "Examples:

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::bound::Resource;
 use crate::summary::Summary;
 
 /// A run that is shorter tells too little.
@@ -30,7 +31,7 @@ pub struct Advice {
     pub cores_used: f64,
     /// Memory.
     pub memory_mib: u64,
-    /// The peak that it follows from.
+    /// The peak that it follows from, of what was needed or was mapped of files.
     pub memory_peak_mib: f64,
     /// GPUs. Null when nothing is known of any.
     pub gpus: Option<u32>,
@@ -61,10 +62,14 @@ impl Advice {
         let job = summary.job.as_ref()?;
         let used = job.cores?;
         let is_at_limit = job.secs_at_core_limit >= 0.5 * summary.times.sampled_secs;
-        let cores = job.core_limit.filter(|_| is_at_limit).unwrap_or(used.p95).max(used.mean);
+        // What it would have used is not known where it had to wait.
+        let had_to_wait = summary.bound.as_ref().is_some_and(|bound| bound.by == Resource::Contention);
+        let cores = job.core_limit.filter(|_| is_at_limit || had_to_wait).unwrap_or(used.p95).max(used.mean);
         let gpus = job.peak_gpus_used.map(|used| used as u32);
         let gpu_memory = job.gpu_memory_mib.map(|memory| memory.peak.ceil() as u64).filter(|memory| *memory > 0);
-        Some(Self::new(cores, job.peak_memory_mib?, gpus, gpu_memory))
+        // Files that it has mapped count as well: without room for them it would read them again and again.
+        let memory = job.peak_memory_mib?.max(job.memory_mib.map_or(0.0, |memory| memory.peak));
+        Some(Self::new(cores, memory, gpus, gpu_memory))
     }
 
     /// What is enough for all of these.
@@ -83,7 +88,7 @@ impl Advice {
         let slurm_gpus = wants_gpus.map(|gpus| format!(" --gpus={gpus}")).unwrap_or_default();
         let docker_gpus = wants_gpus.map(|gpus| format!(" --gpus={gpus}")).unwrap_or_default();
         let limit_gpus = wants_gpus.map(|gpus| format!(", nvidia.com/gpu: {gpus}")).unwrap_or_default();
-        let millicores = ((cores_used.min(MOST_CORES) * 20.0).ceil() as u64).max(1) * 50;
+        let millicores = (((cores_used.min(MOST_CORES) * 20.0).ceil() as u64).max(1) * 50).min(u64::from(cores) * 1000);
         Self {
             cores,
             cores_used,

@@ -33,6 +33,8 @@ pub enum Resource {
     OneCore,
     /// Memory.
     Memory,
+    /// Cores that others had meanwhile.
+    Contention,
     /// Storage.
     Disk,
     /// The GPUs.
@@ -45,11 +47,12 @@ pub enum Resource {
 type Test = fn(&Summary, f64) -> Option<String>;
 
 /// What can hold a job up, and when it is said to do so: a text with the figures. In this order.
-const TESTS: [(Resource, Test); 7] = [
+const TESTS: [(Resource, Test); 8] = [
     (Resource::CpuLimit, cpu_limit),
     (Resource::Memory, memory),
     (Resource::Gpu, gpu),
     (Resource::Cpu, cpu),
+    (Resource::Contention, contention),
     (Resource::Disk, disk),
     (Resource::OneCore, one_core),
     (Resource::Waiting, waiting),
@@ -106,6 +109,12 @@ fn cpu(summary: &Summary, _: f64) -> Option<String> {
             cores.mean
         ),
     })
+}
+
+/// Some of it waited for a CPU for a quarter of the time or more, which it was not using itself.
+fn contention(summary: &Summary, wall: f64) -> Option<String> {
+    let waited = summary.cgroup.as_ref().filter(|cgroup| cgroup.is_own)?.cpu_pressure_secs?;
+    (waited >= 0.25 * wall).then(|| format!("it waited {waited:.1} s for a CPU that others had"))
 }
 
 /// Some of it waited for storage for a quarter of the time or more.

@@ -164,6 +164,32 @@ impl Condition {
     }
 }
 
+impl Condition {
+    /// What was found of its figure: the change that it limits, or the values.
+    pub fn finding(&self, baseline: &[&Summary], new: &[&Summary]) -> String {
+        let show = |value: f64| self.figure.unit.show(value);
+        if let (Limit::Change(_), Some(found)) =
+            (self.limit, shown_change(&difference(self.figure, baseline, new), show))
+        {
+            return found;
+        }
+        let values = || new.iter().filter_map(|run| (self.figure.of)(run));
+        match (values().reduce(f64::min), values().reduce(f64::max)) {
+            (Some(least), Some(most)) if least == most => format!("it is {}", show(least)),
+            (Some(least), Some(most)) => format!("it is {} to {}", show(least), show(most)),
+            _ => "it is not known".into(),
+        }
+    }
+}
+
+fn shown_change(difference: &Difference, show: impl Fn(f64) -> String) -> Option<String> {
+    let (before, after) = (show(difference.baseline?), show(difference.new?));
+    Some(match difference.change {
+        Some(change) => format!("it is {:+.1} %, from {before} to {after}", 100.0 * change),
+        None => format!("it went from {before} to {after}"),
+    })
+}
+
 /// `None` where one of the two is not known.
 fn change_beyond_noise(difference: &Difference) -> Option<f64> {
     let (baseline, new) = difference.baseline.zip(difference.new)?;
@@ -177,8 +203,11 @@ fn change_beyond_noise(difference: &Difference) -> Option<f64> {
 
 /// The differences as a table.
 pub fn comparison_text(differences: &[Difference]) -> String {
-    let show = |difference: &Difference, value: Option<f64>| {
-        value.map_or_else(|| "?".to_owned(), |value| difference.figure.unit.show(value))
+    let has_baseline = differences.iter().any(|difference| difference.baseline.is_some());
+    let show = |difference: &Difference, value: Option<f64>| match value {
+        Some(value) => difference.figure.unit.show(value),
+        None if has_baseline => "?".to_owned(),
+        None => String::new(),
     };
     let mut rows = vec![["figure", "baseline", "new", "change", ""].map(str::to_owned)];
     rows.extend(differences.iter().map(|difference| {

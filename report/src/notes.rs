@@ -125,7 +125,8 @@ fn few_samples(summary: &Summary) -> Option<String> {
     }
     // One that is late now and then spoils nothing.
     (100 * missed >= samples).then(|| {
-        format!("{missed} samples were not taken in time: the machine was busy, or the --interval is too short")
+        let samples = if missed == 1 { "1 sample was" } else { &format!("{missed} samples were") };
+        format!("{samples} not taken in time: the machine was busy, or the --interval is too short")
     })
 }
 

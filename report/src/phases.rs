@@ -40,8 +40,8 @@ impl Phases {
         }
         self.spend(secs - done, secs, &job);
         for phase in self.active() {
-            let memory = &mut self.phases[phase].peak_memory_mib;
-            *memory = memory.max(job.process_memory_mib.unwrap_or(0.0));
+            let peak = &mut self.phases[phase].peak_memory_mib;
+            *peak = [*peak, job.process_memory_mib].into_iter().flatten().reduce(f64::max);
         }
     }
 
@@ -109,8 +109,8 @@ pub struct PhaseSummary {
     pub secs: f64,
     /// CPU time of the job in it.
     pub cpu_secs: f64,
-    /// The most memory that the job had at a sample in it. `process_memory_mib`
-    pub peak_memory_mib: f64,
+    /// The most memory that the job had at a sample in it; null when it had none there. `process_memory_mib`
+    pub peak_memory_mib: Option<f64>,
     /// Bytes that the job read from storage.
     pub disk_read_bytes: f64,
     /// Bytes that it wrote for storage.
@@ -150,6 +150,7 @@ mod tests {
             .map(|phase| (phase.name, phase.secs, phase.cpu_secs, phase.peak_memory_mib))
             .collect();
         let expected = [("load", 2.25, 3.75, 20.0), ("train", 1.5, 2.0, 30.0), ("step", 0.75, 1.0, 30.0)];
+        let expected = expected.map(|(name, secs, cpu, memory)| (name, secs, cpu, Some(memory)));
         assert_eq!(told, expected.map(|(name, secs, cpu, memory)| (name.to_owned(), secs, cpu, memory)));
         assert_eq!(readable.problems().count(), 0);
     }

@@ -179,7 +179,7 @@ fn decompressed(file: impl Read + 'static) -> io::Result<Box<dyn BufRead>> {
 
 fn sample_of(line: &[u8]) -> Result<Sample, String> {
     if line.starts_with(b"timestamp,") {
-        return Err("is of a CSV; a summary is made of JSON Lines (--format json)".into());
+        return Err("is of a CSV; only JSON Lines can be read (--format json)".into());
     }
     let text = std::str::from_utf8(line).map_err(|_| "is no text")?;
     let sample = Sample::from_json(text).map_err(|error| format!("is no JSON object: {error}"))?;

@@ -15,8 +15,6 @@ const GPU_ROWS: usize = 4;
 /// So many phases have a row each; the others are in the JSON.
 const PHASE_ROWS: usize = 4;
 const LONGEST_TITLE: usize = 120;
-/// What has no room in so many lines is in the JSON.
-const LINES: usize = 20;
 
 /// A line of the table.
 pub(crate) struct Row {
@@ -55,16 +53,13 @@ impl Rows {
         of_gpus(&summary.gpus, &mut rows);
         rows.extend(waits(summary));
         of_phases(&summary.phases, &mut rows);
-        let mut remarks = remarks(summary);
-        // Two lines stand above the rows.
-        remarks.truncate(LINES.saturating_sub(2 + rows.len()));
         Self {
             title: title(summary),
             ending: ending(summary),
             has_failed: summary.outcome.as_ref().is_some_and(|outcome| outcome.exit_code != Some(0))
                 && is_wrapped(summary),
             rows,
-            remarks,
+            remarks: remarks(summary),
         }
     }
 }
@@ -95,7 +90,7 @@ fn ending(summary: &Summary) -> String {
     match &summary.outcome {
         Some(outcome) => match (outcome.exit_code, outcome.signal) {
             (Some(code), _) => format!("exited with {code} after {wall}"),
-            (None, Some(signal)) => format!("was ended by signal {signal} after {wall}"),
+            (None, Some(signal)) => format!("was ended by {} after {wall}", signal_name(signal)),
             (None, None) => format!("ended after {wall}"),
         },
         None if is_wrapped(summary) => format!("was sampled for {wall}; how it ended is not recorded"),
@@ -103,11 +98,20 @@ fn ending(summary: &Summary) -> String {
     }
 }
 
+/// As `kill -l` has it.
+fn signal_name(number: i32) -> String {
+    match rustix::process::Signal::from_named_raw(number) {
+        Some(signal) => format!("{signal:?}").trim_matches('"').replace("Signal::", "SIG"),
+        None => format!("signal {number}"),
+    }
+}
+
 fn of_job(job: &JobSummary, rows: &mut Vec<Row>) {
     if let Some(cores) = job.cores {
         let share = job.core_limit.map(|limit| cores.mean / limit);
         let of = job.core_limit.map(|limit| format!(" of {}", number(limit))).unwrap_or_default();
-        let text = format!("{:.2}{of} cores{}, peak {:.2}", cores.mean, percent(share), cores.peak);
+        let noun = if job.core_limit == Some(1.0) { "core" } else { "cores" };
+        let text = format!("{:.2}{of} {noun}{}, peak {:.2}", cores.mean, percent(share), cores.peak);
         rows.push(Row { label: "CPU".into(), share, text });
     }
     if let (Some(whole), Some(user), Some(system)) = (job.cpu_secs(), job.user_secs, job.system_secs) {
@@ -117,13 +121,13 @@ fn of_job(job: &JobSummary, rows: &mut Vec<Row>) {
     if let Some(peak) = job.peak_memory_mib {
         let share = job.memory_limit_mib.map(|limit| peak / limit);
         let of = job.memory_limit_mib.map(|limit| format!(" of {}", memory(limit))).unwrap_or_default();
-        let mean = job.memory_mib.map(|spread| format!(", mean {}", memory(spread.mean))).unwrap_or_default();
+        let resident = job.memory_mib.map(|held| format!(", resident {}", memory(held.peak))).unwrap_or_default();
         // Processes that peaked together between two samples are not seen.
         let peak_is = if job.peak_source == Some(PeakSource::Sampled) { "at least" } else { "peak" };
         rows.push(Row {
             label: "Memory".into(),
             share,
-            text: format!("{peak_is} {}{of}{}{mean}", memory(peak), percent(share)),
+            text: format!("{peak_is} {}{of}{}{resident}", memory(peak), percent(share)),
         });
     }
     if let (Some(read), Some(written)) = (job.disk_read_bytes, job.disk_write_bytes) {
@@ -190,12 +194,17 @@ fn of_gpus(gpus: &[GpuSummary], rows: &mut Vec<Row>) {
 fn of_phases(phases: &[PhaseSummary], rows: &mut Vec<Row>) {
     let mut lengths: Vec<f64> = phases.iter().map(|phase| phase.secs).collect();
     lengths.sort_by(|one, other| other.total_cmp(one));
-    let shortest = lengths.get(PHASE_ROWS - 1).copied().unwrap_or(0.0);
-    for phase in phases.iter().filter(|phase| phase.secs >= shortest).take(PHASE_ROWS) {
+    let shown = if phases.len() > PHASE_ROWS { PHASE_ROWS - 1 } else { phases.len() };
+    let shortest = lengths.get(shown.wrapping_sub(1)).copied().unwrap_or(0.0);
+    for phase in phases.iter().filter(|phase| phase.secs >= shortest).take(shown) {
         let cores = if phase.secs > 0.0 { phase.cpu_secs / phase.secs } else { 0.0 };
-        let peak = memory(phase.peak_memory_mib);
-        let text = format!("{}: {}, {cores:.2} cores, {peak}", phase.name, time(phase.secs));
+        let peak = phase.peak_memory_mib.map(|peak| format!(", peak {}", memory(peak))).unwrap_or_default();
+        let text = format!("{}: {}, {cores:.2} cores{peak}", phase.name, time(phase.secs));
         rows.push(Row { label: "Phase".into(), share: None, text });
+    }
+    if phases.len() > shown {
+        let text = format!("{} in all, the longest are shown", phases.len());
+        rows.push(Row { label: "Phases".into(), share: None, text });
     }
 }
 
@@ -219,7 +228,7 @@ fn waits(summary: &Summary) -> Option<Row> {
                 (machine.io_pressure_pct, "storage"),
             ];
             let text = listed(waited, |percent| (percent >= 0.5).then(|| format!("{percent:.0} % of the time")))?;
-            format!("{text}, somebody on the machine")
+            format!("{text} (any program of the machine)")
         }
     };
     Some(Row { label: "Waited".into(), share: None, text })
@@ -240,7 +249,7 @@ fn remarks(summary: &Summary) -> Vec<(&'static str, String)> {
     if let Some(advice) = &summary.advice {
         remarks.push(("Ask for", advice.slurm.clone()));
     }
-    remarks.extend(summary.problems.first().map(|problem| ("Missing", problem.clone())));
+    remarks.extend(summary.problems.iter().map(|problem| ("Missing", problem.clone())));
     remarks.extend(summary.notes.iter().map(|note| ("Note", note.clone())));
     remarks
 }
@@ -251,6 +260,7 @@ fn noun(resource: Resource) -> &'static str {
         Resource::Cpu => "its cores",
         Resource::OneCore => "one core",
         Resource::Memory => "memory",
+        Resource::Contention => "other programs on its cores",
         Resource::Disk => "storage",
         Resource::Gpu => "its GPUs",
         Resource::Waiting => "waiting",

@@ -9,7 +9,9 @@ use rustix::termios::tcgetwinsize;
 use crate::rows::Rows;
 use crate::summary::Summary;
 
-const BAR: usize = 20;
+/// The lines of a terminal that has room for bars.
+const LINES: usize = 20;
+const BAR: usize = 16;
 /// A terminal that is narrower has no bars.
 const WIDE: usize = 72;
 /// No line is cut shorter than this.
@@ -59,9 +61,39 @@ pub fn text(summary: &Summary, look: Look) -> String {
         lines.push(format!("{bold}{:label_width$}{bold:#}  {bar}{text}", row.label));
     }
     for (label, text) in &rows.remarks {
-        lines.push(format!("{bold}{label:label_width$}{bold:#}  {}", cut(text, left(0))));
+        let wrapped = wrapped(&cut(text, 0), left(0));
+        // A narrow terminal gets more lines; what has no room is in the JSON.
+        if has_bars && lines.len() + wrapped.len() > LINES {
+            break;
+        }
+        for (index, text) in wrapped.iter().enumerate() {
+            let label = if index == 0 { label } else { "" };
+            lines.push(format!("{bold}{label:label_width$}{bold:#}  {text}"));
+        }
     }
     lines.iter().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// In lines that are not wider, between words where there are any.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    if width == 0 {
+        return vec![text.to_owned()];
+    }
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let chars: Vec<char> = word.chars().collect();
+        for (index, part) in chars.chunks(width).enumerate() {
+            let blank = usize::from(index == 0);
+            match lines.last_mut() {
+                Some(line) if line.is_empty() => line.extend(part),
+                Some(line) if line.chars().count() + blank + part.len() <= width => {
+                    line.extend(" ".repeat(blank).chars().chain(part.iter().copied()));
+                }
+                _ => lines.push(part.iter().collect()),
+            }
+        }
+    }
+    lines
 }
 
 /// `[####------]`, of what was used of what there was.

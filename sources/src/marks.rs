@@ -107,6 +107,8 @@ fn mark(line: &[u8], since_ms: u64, now_ms: u64) -> Option<Mark> {
     let text = String::from_utf8_lossy(line);
     let line = match serde_json::from_str::<MarkLine>(&text) {
         Ok(line) => line,
+        // Whoever wrote it meant no name.
+        Err(_) if text.trim_start().starts_with('{') => return None,
         Err(_) => MarkLine { name: text.into_owned(), kind: MarkKind::Next, at_ms: None },
     };
     let printable: String = line.name.chars().map(|char| if char.is_control() { ' ' } else { char }).collect();
@@ -160,7 +162,7 @@ mod tests {
         assert_eq!(said, expected);
         assert_eq!(marks[1].at_ms, before, "it was not said before it was listened to");
         assert_eq!(read(&mut source), None);
-        writeln!(one, "ch 2\n\n").unwrap();
+        writeln!(one, "ch 2\n\n{{broken").unwrap();
         assert_eq!(read(&mut source).unwrap().len(), 1, "a line in two parts, and two that say nothing");
         drop((one, other));
         assert_eq!(read(&mut source), None, "nobody has it open");

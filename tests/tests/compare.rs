@@ -48,6 +48,10 @@ fn limits_fail_a_job_of_ci() {
         assert_eq!((found, stderr.lines().count()), (Some(code), code as usize), "{limits:?}: {stderr}");
         assert!(stdout.contains("peak_memory") && stdout.contains("+15.0 %"), "{stdout}");
     }
+    let said = |limit: &str| compare(&both, &["--fail-if", limit]).2;
+    let found = "failed, because peak_memory > +10%: it is +15.0 %, from 100 MiB to 115 MiB";
+    assert!(said("peak_memory > +10%").contains(found), "{}", said("peak_memory > +10%"));
+    assert!(said("peak_memory > 110M").contains("it is 115 MiB"), "{}", said("peak_memory > 110M"));
     // A value needs nothing to be compared with; a change does.
     assert_eq!(compare(&both[1..], &["--budget", "peak_memory < 120MiB"]).0, Some(0));
     for (files, limits, problem) in [

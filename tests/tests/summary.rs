@@ -266,7 +266,7 @@ fn what_is_wrong_with_a_recording_is_said() {
         ("text", "hello\n", "text is no recording: line 1 is no JSON object"),
         ("list", "[1, 2]\n", "list is no recording: line 1 is no JSON object"),
         ("other", "{\"a\": 1}\n", "other is no recording: line 1 has no timestamp_ms"),
-        ("rows.csv", "timestamp,processes\n1,2\n", "a summary is made of JSON Lines"),
+        ("rows.csv", "timestamp,processes\n1,2\n", "only JSON Lines can be read"),
     ] {
         fs::write(at(name), bytes).unwrap();
         let (stdout, stderr, code) = summarize(&[at(name).to_str().unwrap()]);
@@ -315,5 +315,6 @@ fn what_is_wrong_with_a_recording_is_said() {
     }
     let summary = as_json(&at("newer.jsonl"));
     assert_eq!(summary["problems"], json!([]), "what is new is no problem");
-    assert_eq!(summary["sections"]["tomorrow.figure"], json!({ "mean": 7.0, "peak": 7.0 }));
+    let figure = &summary["sections"]["tomorrow.figure"];
+    assert!(close(number(figure, "/mean"), 7.0) && number(figure, "/peak") == 7.0, "{figure}");
 }

@@ -45,8 +45,8 @@ pub(crate) fn compare(
     let of = |conditions: &[Condition], runs: Of, wanted: Answer, word: &str| {
         let broken = conditions.iter().filter_map(|condition| match condition.answer(&baseline, &new, runs) {
             answer if answer == wanted => None,
-            Answer::NotKnown => Some(format!("{word} {condition}: the figure is not known")),
-            _ => Some(format!("{word} {condition}")),
+            Answer::NotKnown => Some(format!("{word} {condition}: it is not known of every run")),
+            _ => Some(format!("{word} {condition}: {}", condition.finding(&baseline, &new))),
         });
         broken.collect::<Vec<_>>()
     };
