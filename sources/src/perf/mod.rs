@@ -2,9 +2,12 @@
 
 mod pmu;
 mod sum;
+mod threads;
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Hardware, Software};
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
@@ -12,9 +15,10 @@ use resource_tracker_metrics::PerfMetrics;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::scan::{number, words};
+use crate::slowing::Slowing;
 use pmu::Pmu;
 use sum::{Cycles, Events, Sum, has_ended};
+use threads::threads_of;
 
 /// Hardware and software counters of the job: instructions, cycles, cache and branch misses, switches, faults.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
@@ -23,7 +27,7 @@ pub struct PerfConfig {}
 #[typetag::deserialize(name = "perf")]
 impl SourceConfig for PerfConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
-        Ok(Some(Box::new(Perf { procfs: host.procfs.clone(), pmus: pmu::of_cpus(&host.sysfs), counters: None })))
+        Ok(Some(Box::new(Perf::new(&host.procfs, pmu::of_cpus(&host.sysfs)))))
     }
 }
 
@@ -35,22 +39,47 @@ register_source!(
 /// So often the counters are opened when threads begin meanwhile.
 const TRIES: usize = 5;
 
+/// How often it is tried again after a while, where some threads could not be reached.
+const RARELY: Duration = Duration::from_secs(5);
+
 struct Perf {
     procfs: PathBuf,
     /// Of a machine whose CPUs are of several kinds.
     pmus: Vec<Pmu>,
     counters: Option<Counters>,
+    /// When to try again, once that has failed.
+    again: Option<Slowing>,
 }
 
 impl Source for Perf {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         let Some(job) = &tick.job else { return Ok(()) };
         // The process can come later; until it does, the job has no members, and nothing is opened.
-        if self.counters.is_none() {
-            self.counters = Counters::open(&self.procfs, &self.pmus, job.members);
+        if self.counters.is_none() && self.again.as_mut().is_none_or(|again| again.is_due(tick.at)) {
+            self.open(job.members, tick.at);
         }
         *out.section() = self.counters.as_mut().map(Counters::read).unwrap_or_default();
         Ok(())
+    }
+}
+
+impl Perf {
+    fn new(procfs: &Path, pmus: Vec<Pmu>) -> Self {
+        Self { procfs: procfs.to_owned(), pmus, counters: None, again: None }
+    }
+
+    /// A part of the job is not counted for the whole: that is said once, and tried again.
+    fn open(&mut self, members: &[i32], now: Instant) {
+        match Counters::open(&self.procfs, &self.pmus, members) {
+            Ok(counters) => self.counters = counters,
+            Err(error) if self.again.is_none() => {
+                log::warn!(
+                    "source perf: not all threads of the job can be counted ({error}), so figures are null for now"
+                );
+                self.again.insert(Slowing::until(RARELY)).is_due(now);
+            }
+            Err(_) => (),
+        }
     }
 }
 
@@ -74,23 +103,10 @@ struct Counters {
 impl Counters {
     /// Counters of what the processes and their descendants do from now on; `None` when none of them is there. What is missing
     /// is said once.
-    fn open(procfs: &Path, pmus: &[Pmu], pids: &[i32]) -> Option<Self> {
-        let mut threads = threads_of(procfs, pids);
-        if threads.is_empty() {
-            return None;
-        }
-        let mut counters = Self::of(pmus, &threads);
-        for _ in 1..TRIES {
-            let now = threads_of(procfs, pids);
-            if now.is_subset(&threads) {
-                break;
-            }
-            // One that began before its parent was counted would be in no counter.
-            threads = now;
-            counters = Self::of(pmus, &threads);
-        }
-        counters.say_what_is_missing(procfs);
-        Some(counters)
+    fn open(procfs: &Path, pmus: &[Pmu], pids: &[i32]) -> io::Result<Option<Self>> {
+        let counters = with_all(|| threads_of(procfs, pids), |threads| Self::of(pmus, threads))?;
+        counters.iter().for_each(|counters| counters.say_what_is_missing(procfs));
+        Ok(counters)
     }
 
     fn of(pmus: &[Pmu], threads: &BTreeSet<i32>) -> Self {
@@ -154,31 +170,34 @@ impl Counters {
     }
 }
 
-/// The threads of these processes, and those of their descendants.
-fn threads_of(procfs: &Path, pids: &[i32]) -> BTreeSet<i32> {
-    let mut threads = BTreeSet::new();
-    pids.iter().for_each(|pid| collect_threads(procfs, *pid, &mut threads));
-    threads
-}
-
-fn collect_threads(procfs: &Path, pid: i32, threads: &mut BTreeSet<i32>) {
-    let tasks = std::fs::read_dir(procfs.join(pid.to_string()).join("task")).into_iter().flatten().flatten();
-    for task in tasks {
-        let tid = number(task.file_name().as_encoded_bytes()).and_then(|tid| i32::try_from(tid).ok());
-        if !tid.is_some_and(|tid| threads.insert(tid)) {
-            continue;
-        }
-        let children = std::fs::read(task.path().join("children")).unwrap_or_default();
-        for child in words(&children).filter_map(number).filter_map(|child| i32::try_from(child).ok()) {
-            collect_threads(procfs, child, threads);
-        }
+/// What `open` gives for all threads that there are; `None` when there are none.
+///
+/// # Errors
+/// When they cannot be listed, or more begin each time before it is done.
+fn with_all<T>(
+    list: impl Fn() -> io::Result<BTreeSet<i32>>,
+    open: impl Fn(&BTreeSet<i32>) -> T,
+) -> io::Result<Option<T>> {
+    let mut threads = list()?;
+    if threads.is_empty() {
+        return Ok(None);
     }
+    for _ in 0..TRIES {
+        let opened = open(&threads);
+        let now = list()?;
+        if now.is_subset(&threads) {
+            return Ok(Some(opened));
+        }
+        // One that began before its parent was counted would be in no counter.
+        threads = now;
+    }
+    Err(io::Error::other("others begin all the time"))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::process::{Command, Stdio};
-    use std::time::{Duration, Instant};
 
     use resource_tracker_core::ObservedJob;
 
@@ -192,7 +211,7 @@ mod tests {
         let mut shell = shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let members = [shell.id() as i32];
         let job = ObservedJob::new(members[0], false, &members);
-        let mut perf = Perf { procfs: "/proc".into(), pmus: Vec::new(), counters: None };
+        let mut perf = Perf::new(Path::new("/proc"), Vec::new());
         let mut read = |number| {
             let mut out = Sections::default();
             let second = Duration::from_secs(1);
@@ -219,7 +238,7 @@ mod tests {
     #[test]
     fn a_process_that_comes_later_is_counted_from_then_on() {
         let pid = std::process::id() as i32;
-        let mut perf = Perf { procfs: "/proc".into(), pmus: Vec::new(), counters: None };
+        let mut perf = Perf::new(Path::new("/proc"), Vec::new());
         let mut opens = |members: &[i32]| {
             let job = ObservedJob::new(pid, false, members);
             let second = Duration::from_secs(1);
@@ -230,5 +249,41 @@ mod tests {
             perf.counters.is_some()
         };
         assert_eq!([opens(&[]), opens(&[1 << 23]), opens(&[pid])], [false, false, true]);
+    }
+
+    #[test]
+    fn threads_that_begin_meanwhile_are_none_too_many_or_said() {
+        for (begin, expected) in [(0, Some(1)), (TRIES as i32 - 1, Some(TRIES as i32)), (TRIES as i32, None)] {
+            let count = Cell::new(0);
+            let list = || {
+                count.set((count.get() + 1).min(begin + 1));
+                Ok((0..count.get()).collect())
+            };
+            assert_eq!(with_all(list, |threads| threads.len() as i32).ok(), expected.map(Some));
+        }
+        assert!(with_all(|| Ok(BTreeSet::new()), |_| ()).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_counted_as_a_whole_is_null_until_it_can() {
+        let procfs = tempfile::tempdir().unwrap();
+        let pid = std::process::id() as i32;
+        let task = procfs.path().join(format!("{pid}/task"));
+        std::fs::create_dir(task.parent().unwrap()).unwrap();
+        std::fs::write(&task, "").unwrap();
+        let mut perf = Perf::new(procfs.path(), Vec::new());
+        let start = Instant::now();
+        let mut counts = |tenths: u32| {
+            let tenth = Duration::from_millis(100);
+            let tick = Tick::new(tenths.into(), start + tenth * tenths, tenth, tenth);
+            let mut out = Sections::default();
+            perf.collect(&tick.with_job(ObservedJob::new(pid, false, &[pid])), &mut out).unwrap();
+            assert!(perf.counters.is_some() || *out.get::<PerfMetrics>().unwrap() == PerfMetrics::default());
+            perf.counters.is_some()
+        };
+        assert_eq!([counts(0), counts(1)], [false; 2]);
+        std::fs::remove_file(&task).unwrap();
+        std::fs::create_dir_all(task.join(pid.to_string())).unwrap();
+        assert_eq!([counts(2), counts(3)], [false, true], "it was tried just now");
     }
 }
