@@ -3,6 +3,7 @@
 mod pmu;
 mod sum;
 mod threads;
+mod watch;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,15 +11,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Hardware, Software};
-use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
+use resource_tracker_core::{Host, ObservedJob, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
 use resource_tracker_metrics::PerfMetrics;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::job::{JobDetails, cpu_time};
 use crate::slowing::Slowing;
 use pmu::Pmu;
 use sum::{Cycles, Events, Sum, has_ended};
 use threads::threads_of;
+use watch::Watch;
 
 /// Hardware and software counters of the job: instructions, cycles, cache and branch misses, switches, faults.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
@@ -58,7 +61,7 @@ impl Source for Perf {
         if self.counters.is_none() && self.again.as_mut().is_none_or(|again| again.is_due(tick.at)) {
             self.open(job.members, tick.at);
         }
-        *out.section() = self.counters.as_mut().map(Counters::read).unwrap_or_default();
+        *out.section() = self.counters.as_mut().map(|counters| counters.read(job)).unwrap_or_default();
         Ok(())
     }
 }
@@ -98,6 +101,7 @@ struct Counters {
     context_switches: Sum,
     cpu_migrations: Sum,
     page_faults: Sum,
+    watch: Watch,
 }
 
 impl Counters {
@@ -129,6 +133,7 @@ impl Counters {
             context_switches: software(Software::CONTEXT_SWITCHES),
             cpu_migrations: software(Software::CPU_MIGRATIONS),
             page_faults: software(Software::PAGE_FAULTS),
+            watch: Watch::default(),
         }
     }
 
@@ -147,9 +152,18 @@ impl Counters {
         );
     }
 
-    fn read(&mut self) -> PerfMetrics {
+    /// Whether a part of the job ran uncounted before the last reading.
+    fn misses(&mut self, job: &ObservedJob) -> bool {
+        let (Some(enabled), Ok(job)) = (self.task_clock.enabled(), JobDetails::of(job)) else { return false };
+        let used = || job.alive().filter_map(|member| Some((member.identity(), member.clock?)));
+        let misses = self.watch.misses(used(), enabled);
+        self.watch.go_on(used().filter_map(|(who, _)| Some((who, cpu_time(who.0)?))));
+        misses
+    }
+
+    fn read(&mut self, job: &ObservedJob) -> PerfMetrics {
         let (cycles, instructions, ipc) = self.cycles.read();
-        PerfMetrics {
+        let metrics = PerfMetrics {
             user_only: self.user_only,
             pmus: self.pmus.clone(),
             instructions,
@@ -166,6 +180,11 @@ impl Counters {
             context_switches: self.context_switches.read(),
             cpu_migrations: self.cpu_migrations.read(),
             page_faults: self.page_faults.read(),
+        };
+        match self.misses(job) {
+            // It would be of the others only.
+            true => PerfMetrics { user_only: metrics.user_only, pmus: metrics.pmus, ..PerfMetrics::default() },
+            false => metrics,
         }
     }
 }
@@ -197,11 +216,14 @@ fn with_all<T>(
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
 
-    use resource_tracker_core::ObservedJob;
+    use resource_tracker_core::{Moment, Observer};
 
     use super::*;
+    use crate::job::{JobObserver, TrackedJob};
 
     #[test]
     fn a_process_that_starts_others_is_counted_with_them() {
@@ -285,5 +307,57 @@ mod tests {
         std::fs::remove_file(&task).unwrap();
         std::fs::create_dir_all(task.join(pid.to_string())).unwrap();
         assert_eq!([counts(2), counts(3)], [false, true], "it was tried just now");
+    }
+
+    /// The kernel ends the counters of a program that takes on the rights of its file's owner.
+    #[test]
+    fn a_program_that_is_counted_no_more_is_null_and_not_nothing() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: a program of root's that a user starts needs root");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let shell = folder.path().join("sh");
+        let copy = "cp \"$(command -v sh)\" \"$0\" && chmod 4755 \"$0\" && chmod 755 \"$(dirname \"$0\")\"";
+        assert!(Command::new("sh").args(["-c", copy]).arg(&shell).status().unwrap().success());
+        let script = "read line; exec \"$0\" -p -c 'echo begun; while :; do :; done'";
+        let mut user = Command::new("sh");
+        user.uid(65534).gid(65534).args(["-c", script]).arg(&shell).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut job = Running(user.spawn().unwrap());
+        let pid = job.0.id() as i32;
+        let mut observer = JobObserver::new(TrackedJob::attached(pid), Host::default());
+        let mut perf = Perf::new(Path::new("/proc"), Vec::new());
+        let mut clock = |number| {
+            let second = Duration::from_secs(1);
+            let moment = Moment::new(number, Instant::now(), second, second);
+            observer.observe(&moment).unwrap();
+            let mut out = Sections::default();
+            perf.collect(&Tick::of(&moment, observer.seen()), &mut out).unwrap();
+            out.get::<PerfMetrics>().unwrap().task_clock_secs
+        };
+        if clock(0).is_none() {
+            eprintln!("skipped: perf events are not permitted here");
+            return;
+        }
+        std::io::Write::write_all(job.0.stdin.as_mut().unwrap(), b"go\n").unwrap();
+        std::io::Read::read_exact(job.0.stdout.as_mut().unwrap(), &mut [0; 6]).unwrap();
+        if std::fs::metadata(format!("/proc/{pid}")).unwrap().uid() != 0 {
+            eprintln!("skipped: files do not give rights here");
+            return;
+        }
+        let is_null = (1..100).any(|number| {
+            std::thread::sleep(Duration::from_millis(20));
+            clock(number).is_none()
+        });
+        assert!(is_null);
+    }
+
+    struct Running(std::process::Child);
+
+    impl Drop for Running {
+        fn drop(&mut self) {
+            _ = self.0.kill();
+            _ = self.0.wait();
+        }
     }
 }
