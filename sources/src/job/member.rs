@@ -51,7 +51,8 @@ impl Member {
             is_root,
             has_news: true,
             told_at: Some(now),
-            read_at: Some(now),
+            // Older than the clock: it can have run, and waited for a child, in between.
+            read_at: None,
             ..Self::default()
         };
         member.read_io(files, false);
@@ -143,6 +144,8 @@ pub(super) fn is_of_a_process_that_is_gone(error: &std::io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -186,6 +189,27 @@ mod tests {
         assert_eq!(read(&mut member), (Some(5), true), "it has just ended");
         std::fs::write(folder.join("io"), text(7)).unwrap();
         assert_eq!(read(&mut member), (Some(7), false));
+    }
+
+    /// It waited for a child, say, before its clock was read, and sleeps since.
+    #[test]
+    fn what_is_older_than_the_clock_is_read_again() {
+        let mut sleeper = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let pid = sleeper.id() as i32;
+        let mut files = Files::new(Path::new("/proc")).unwrap();
+        let mut read = || {
+            let stat = Stat::parse(files.read(pid, "stat", &mut None, false).unwrap()).unwrap();
+            (stat, cpu_time(pid))
+        };
+        while read() != read() || read().0.state != b'S' {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let now = read().0;
+        let mut member = Member::new(Stat { minor_faults: 0, ..now }, false, &mut files, true, Instant::now());
+        assert!(member.refresh(&mut files, true, false, Instant::now()));
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        assert_eq!(member.stat.minor_faults, now.minor_faults);
     }
 
     #[test]
