@@ -209,7 +209,7 @@ mod tests {
         assert!(member.refresh(&mut files, true, false, Instant::now()));
         sleeper.kill().unwrap();
         sleeper.wait().unwrap();
-        assert_eq!(member.stat.minor_faults, now.minor_faults);
+        assert!(now.minor_faults > 0 && member.stat.minor_faults >= now.minor_faults);
     }
 
     #[test]
