@@ -7,7 +7,8 @@ use resource_tracker_core::unit::{Delta, Gauge, Info};
 /// The cgroup that the job runs in: its limits and what is used, by all that is in it. What is used is that of the cgroup
 /// that `path` names, and null where that does not count it: on v1 each controller has its own hierarchy, in which the
 /// job can be elsewhere. (In a hierarchy in which one was made for the job, it is that one.) Limits are the lowest that hold for the job, on the way up, and null where none is set. Without
-/// a job it is the tracker's own cgroup, and only there when something limits it.
+/// a job it is the tracker's own cgroup, and only there when something limits it. Where the root of the job is, is looked at
+/// again, often at first and then every five seconds: when it has gone to another cgroup, all is of that one from then on.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CgroupMetrics {
     /// Path below the root of the hierarchy: the cgroup that was made for the job, else the one that it is in. On v2 it is
@@ -21,7 +22,7 @@ pub struct CgroupMetrics {
     /// `cpuset.effective_cpus`
     #[schemars(transform = Info)]
     pub cpuset_cpus: Option<String>,
-    /// Cores that were used. v2 `cpu.stat`, `usage_usec`; v1 `cpuacct.usage`
+    /// Cores that were used; null in the sample in which the job has gone to another cgroup. v2 `cpu.stat`, `usage_usec`; v1 `cpuacct.usage`
     #[schemars(transform = Gauge("cores"))]
     pub cpu_used_cores: Option<f64>,
     /// Enforcement periods in which it ran out of its quota. `cpu.stat`, `nr_throttled` of `nr_periods`

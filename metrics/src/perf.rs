@@ -6,7 +6,8 @@ use resource_tracker_core::unit::{Delta, Gauge, Info};
 
 /// What the CPU and the scheduler counted for the job, through `perf_event_open(2)` on its root with inheritance. Counters
 /// that share a hardware register are scaled to the whole time. A counter that is not there (in a virtual machine,
-/// or for lack of permission) is null.
+/// or for lack of permission) is null. All are in an interval in which a part of the job ran uncounted: of a program that
+/// takes on the rights of its file's owner, as `sudo` does, the kernel ends the counters.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PerfMetrics {
     /// Whether work in the kernel is left out, because `kernel.perf_event_paranoid` does not let it be counted.

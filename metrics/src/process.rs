@@ -80,7 +80,8 @@ pub struct ProcessMetrics {
     /// long ago and is not in them yet.
     #[schemars(transform = Gauge("seconds"))]
     pub process_kinds_age_secs: Option<f64>,
-    /// How faults and I/O were counted.
+    /// How faults and I/O were counted. I/O is sampled as well while that of a process cannot be read, such as a program of another
+    /// user: what it did is missing until one whose I/O can be read has waited for it.
     #[schemars(transform = Info)]
     #[serde(default, deserialize_with = "known")]
     pub process_io_accounting: Option<CounterAccounting>,

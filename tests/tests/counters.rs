@@ -139,3 +139,37 @@ fn the_io_of_a_program_of_root() {
     assert!((truth..truth + 65536.0).contains(&written), "{written} of {truth}");
     assert_eq!(last["process_switches_accounting"], "exact");
 }
+
+/// A user's shell waits for a shell of root's, whose I/O the user cannot read, and that for a program of the user's.
+#[test]
+fn what_is_handed_on_by_a_program_of_root_counts_once() {
+    let test = "what_is_handed_on_by_a_program_of_root_counts_once";
+    if !is_root(test) || !has("setpriv", test) || !has_io(test) {
+        return;
+    }
+    let folder = tempfile::tempdir_in(DISK).unwrap();
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::chown(folder.path(), Some(54321), Some(54321)).unwrap();
+    let at = |name: &str| folder.path().join(name);
+    copy_tracker(&at("tracker"));
+    let copies = "cp \"$(command -v sh)\" root-sh && chmod 4755 root-sh && cp \"$0\" job";
+    assert!(command("sh").args(["-c", copies, JOB]).current_dir(folder.path()).status().unwrap().success());
+    let user = "setpriv --reuid 54321 --regid 54321 --clear-groups";
+    // Each lasts until it was seen.
+    let seen = "./job until run.jsonl $(($(wc -l <run.jsonl) + 4)) timestamp_ms";
+    let write = "dd if=/dev/zero of=file bs=64k count=256 status=none";
+    std::fs::write(at("inner"), format!("{write}; {seen}\n")).unwrap();
+    std::fs::write(at("middle"), format!("{user} sh inner; {seen}\n")).unwrap();
+    let outer = format!(": >>run.jsonl; ./root-sh -p middle; {seen}");
+    let mut tracker = command("sh");
+    tracker
+        .current_dir(folder.path())
+        .args(["-c", &format!("exec {user} ./tracker -i 50ms -o run.jsonl -- sh -c '{outer}'")]);
+    let output = tracker.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let samples = samples(&std::fs::read(at("run.jsonl")).unwrap());
+    let (written, truth) = (total(&samples, "process_disk_write_bytes"), f64::from(16 << 20));
+    assert!((truth..truth + 65536.0).contains(&written), "{written} of {truth}");
+    let mut said = samples.iter().map(|sample| &sample["cpu"]["process_io_accounting"]);
+    assert!(said.any(|word| word == "sampled") && said.any(|word| word == "exact"), "{samples:?}");
+}

@@ -80,3 +80,27 @@ fn a_job_that_is_killed_in_a_cgroup_of_its_own_making() {
     let kills: f64 = recording.samples().iter().map(|sample| number(sample, "/cgroup/oom_kills")).sum();
     assert_eq!(kills, 1.0, "also when the cgroup is gone");
 }
+
+/// It goes to one that was made for it by somebody else, and back.
+#[test]
+fn a_job_that_goes_to_another_cgroup_has_its_limit() {
+    let test = "a cgroup of v1 that the job goes to";
+    if !is_root(test) || !Path::new("/sys/fs/cgroup/memory/cgroup.procs").exists() {
+        println!("skipped: {test}");
+        return;
+    }
+    let recording = Recording::new();
+    let script = format!(
+        "here=/sys/fs/cgroup/memory$(sed -n 's/.*:memory://p' /proc/self/cgroup)
+         mkdir $here/other && echo 100M >$here/other/memory.limit_in_bytes
+         {}; echo 0 >$here/other/tasks
+         {}; echo 0 >$here/tasks; rmdir $here/other",
+        recording.until(2, ""),
+        recording.until(1, "\"process_memory_limit_mib\":100.0"),
+    );
+    let mut run: Command = command(tracker());
+    recording.run(run.args(["-i", "0.1", "-o"]).arg(recording.path()).args(["--", "sh", "-c", &script]));
+    let limits: Vec<f64> =
+        recording.samples().iter().map(|sample| number(sample, "/cpu/process_memory_limit_mib")).collect();
+    assert!(limits[0] != 100.0 && limits.contains(&100.0), "{limits:?}");
+}

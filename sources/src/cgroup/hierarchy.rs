@@ -79,9 +79,13 @@ impl Hierarchy {
     /// Of the process with this id, or of the reader itself. Hierarchies that are not mounted, or of which the process's
     /// part is not visible from here, are left out.
     pub fn of(procfs: &Path, pid: Option<i32>) -> Self {
-        let read = |path: PathBuf| std::fs::read(path).unwrap_or_default();
         let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
-        Self::new(&read(procfs.join(process).join("cgroup")), &read(procfs.join("self/mountinfo")))
+        Self::of_membership(procfs, &std::fs::read(procfs.join(process).join("cgroup")).unwrap_or_default())
+    }
+
+    /// Of a process whose `/proc/PID/cgroup` says this.
+    pub(super) fn of_membership(procfs: &Path, text: &[u8]) -> Self {
+        Self::new(text, &std::fs::read(procfs.join("self/mountinfo")).unwrap_or_default())
     }
 
     fn new(membership: &[u8], mountinfo: &[u8]) -> Self {

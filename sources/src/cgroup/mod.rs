@@ -4,6 +4,7 @@ mod files;
 mod hierarchy;
 mod kills_below;
 mod limits;
+mod membership;
 mod memory_stat;
 mod pressure;
 
@@ -21,6 +22,7 @@ use files::{Files, Reading};
 pub use hierarchy::{Directory, Hierarchy};
 use kills_below::KillsBelow;
 use limits::Limits;
+use membership::Membership;
 pub(crate) use memory_stat::MemoryStat;
 use pressure::Pressure;
 
@@ -39,7 +41,12 @@ pub struct CgroupConfig {
 #[typetag::deserialize(name = "cgroup")]
 impl SourceConfig for CgroupConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
-        Ok(Some(Box::new(Cgroup { procfs: host.procfs.clone(), pressure: self.pressure, state: None })))
+        Ok(Some(Box::new(Cgroup {
+            procfs: host.procfs.clone(),
+            pressure: self.pressure,
+            membership: None,
+            state: None,
+        })))
     }
 }
 
@@ -53,6 +60,8 @@ struct Cgroup {
     procfs: PathBuf,
     /// Whether pressure is read at each tick.
     pressure: bool,
+    /// Of the job, once it was looked for.
+    membership: Option<Membership>,
     /// `Some(None)`: it was looked for, and there is nothing to report.
     state: Option<Option<State>>,
 }
@@ -72,13 +81,17 @@ struct State {
 
 impl Source for Cgroup {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        let state = match &mut self.state {
-            Some(state) => state,
-            unknown => unknown.insert(State::open(&self.procfs, tick)?),
-        };
-        if let Some(state) = state {
+        let has_moved = self.state.is_some() && self.follow(tick)?;
+        if self.state.is_none() {
+            self.open(tick)?;
+        }
+        if let Some(Some(state)) = &mut self.state {
             let metrics = out.section();
             state.collect(tick, metrics);
+            if has_moved {
+                // What was used in this interval is of two.
+                metrics.cpu_used_cores = None;
+            }
             // Nobody sees the baseline, and what came before it counts.
             let is_due = tick.number > 0 && (self.pressure || tick.last);
             state.collect_pressure(is_due, metrics);
@@ -87,23 +100,44 @@ impl Source for Cgroup {
     }
 }
 
-impl State {
-    fn open(procfs: &std::path::Path, tick: &Tick) -> anyhow::Result<Option<Self>> {
+impl Cgroup {
+    fn open(&mut self, tick: &Tick) -> anyhow::Result<()> {
         // A command is started in the tracker's own cgroup. (One that has ended already is in none any more.)
         let other = tick.job.filter(|job| !job.spawned).map(|job| job.root);
-        let mut hierarchy = Hierarchy::of(procfs, other);
+        let hierarchy = Hierarchy::of(&self.procfs, other);
         let limits = Limits::read(&hierarchy);
-        if tick.job.is_none() && !limits.any() {
-            return Ok(None);
+        self.state = Some(match &tick.job {
+            Some(job) => {
+                let made = JobDetails::of(job)?.cgroup();
+                let hierarchy = hierarchy.with(made);
+                self.membership = Some(Membership::new(&self.procfs, job.root, hierarchy.clone(), tick.at));
+                State::new(hierarchy, limits, made, tick.at)
+            }
+            None if limits.any() => State::new(hierarchy, limits, &JobCgroup::default(), tick.at),
+            None => None,
+        });
+        Ok(())
+    }
+
+    /// Goes where the job has gone, and says whether it has. All that was made for it counts as any other cgroup from then on.
+    fn follow(&mut self, tick: &Tick) -> anyhow::Result<bool> {
+        let (Some(job), Some(membership)) = (&tick.job, &mut self.membership) else { return Ok(false) };
+        if !JobDetails::of(job)?.alive().any(|member| member.is_root) {
+            return Ok(false);
         }
-        let job = match &tick.job {
-            Some(job) => JobDetails::of(job)?.cgroup().clone(),
-            None => JobCgroup::default(),
-        };
-        hierarchy = hierarchy.with(&job);
-        let Some(reported) = hierarchy.reported(&job) else { return Ok(None) };
+        let Some(hierarchy) = membership.look(&self.procfs, tick.at) else { return Ok(false) };
+        let limits = Limits::read(hierarchy);
+        self.state = Some(State::new(hierarchy.clone(), limits, &JobCgroup::default(), tick.at));
+        Ok(true)
+    }
+}
+
+impl State {
+    /// `None` when there is nothing to report.
+    fn new(hierarchy: Hierarchy, limits: Limits, made: &JobCgroup, now: Instant) -> Option<Self> {
+        let reported = hierarchy.reported(made)?;
         let path = format!("/{}", reported.path.display());
-        let pressure = match (&job.unified, &reported.unified) {
+        let pressure = match (&made.unified, &reported.unified) {
             (Some(made), _) => Some(Pressure::open(made, true)),
             (None, found) => found.as_deref().map(|found| Pressure::open(found, false)),
         };
@@ -113,8 +147,8 @@ impl State {
         let mut kills_below = KillsBelow::new(memory.map(Into::into));
         kills_below.look();
         let before = with_kills(files.read(), &kills_below);
-        let (memory_stat, memory_stat_at, limits_at) = (None, None, tick.at);
-        Ok(Some(Self {
+        let (memory_stat, memory_stat_at, limits_at) = (None, None, now);
+        Some(Self {
             path,
             hierarchy,
             files,
@@ -125,7 +159,7 @@ impl State {
             limits,
             limits_at,
             pressure,
-        }))
+        })
     }
 
     fn collect(&mut self, tick: &Tick, metrics: &mut CgroupMetrics) {
@@ -194,7 +228,10 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
+    use resource_tracker_core::{Moment, Observer};
+
     use super::*;
+    use crate::job::{JobObserver, TrackedJob};
 
     /// Directories with files, by their paths.
     pub(super) fn tree(root: &Path, files: &[(&str, &str)]) {
@@ -215,6 +252,56 @@ mod tests {
                 .map(|(controller, path)| (vec![(*controller).to_owned()], directory(controller, path)))
                 .collect(),
         }
+    }
+
+    /// A job whose shell goes to a cgroup that another one made, which limits it.
+    #[test]
+    fn a_job_that_goes_elsewhere_is_followed() {
+        let (directory, procfs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (root, procfs) = (directory.path(), procfs.path());
+        let stat = "30 (sh) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 9 0 3 0 1 1 0 0 0 0 0 0 0 0 0 0 17";
+        let mounts = format!("29 23 0:26 / {} rw - cgroup2 cgroup2 rw\n", root.display());
+        tree(
+            procfs,
+            &[("self/cgroup", "0::/a\n"), ("self/mountinfo", &mounts), ("30/stat", stat), ("30/cgroup", "0::/a/job\n")],
+        );
+        tree(
+            root,
+            &[
+                ("a/memory.current", "7\n"),
+                ("a/cpu.stat", "usage_usec 5\n"),
+                ("a/job/cpu.stat", "usage_usec 5\n"),
+                ("t/memory.current", "3\n"),
+                ("t/memory.max", "104857600\n"),
+                ("t/cpu.stat", "usage_usec 9000000\n"),
+            ],
+        );
+        let mut job = TrackedJob::spawned(30);
+        job.cgroup.unified = Some(root.join("a/job"));
+        let mut observer = JobObserver::new(job, Host::new(procfs, procfs));
+        let mut source = CgroupConfig::default().build(&Host::new(procfs, procfs)).unwrap().unwrap();
+        let start = Instant::now();
+        let mut told = |number: u32| {
+            let tenth = Duration::from_millis(100);
+            let moment = Moment::new(number.into(), start + tenth * number, tenth, tenth);
+            observer.observe(&moment).unwrap();
+            let mut out = Sections::default();
+            source.collect(&Tick::of(&moment, observer.seen()), &mut out).unwrap();
+            let metrics = out.get::<CgroupMetrics>().unwrap();
+            (metrics.path.clone(), metrics.memory_limit_mib, metrics.cpu_used_cores)
+        };
+        let at_home = ("/a".to_owned(), None, Some(0.0));
+        assert_eq!([told(0), told(1)], [at_home.clone(), at_home.clone()], "it is where it was put");
+        tree(procfs, &[("30/cgroup", "0::/t\n")]);
+        assert_eq!(told(2), at_home, "it was looked at just now");
+        let limit = Some(100.0);
+        assert_eq!(told(3), ("/t".into(), limit, None), "it was in two");
+        tree(root, &[("t/cpu.stat", "usage_usec 9100000\n")]);
+        assert_eq!(told(4), ("/t".into(), limit, Some(1.0)));
+        assert_eq!((5..200).map(&mut told).last(), Some(("/t".into(), limit, Some(0.0))));
+        // One that ends is nowhere.
+        std::fs::remove_file(procfs.join("30/cgroup")).unwrap();
+        assert_eq!((200..300).map(&mut told).last(), Some(("/t".into(), limit, Some(0.0))));
     }
 
     fn read(hierarchy: Hierarchy, job: &JobCgroup) -> (String, Reading) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// process it is `None`.
 ///
 /// It is the clock of `clock_getcpuclockid(3)`, which needs no permission.
-pub(super) fn cpu_time(pid: i32) -> Option<Duration> {
+pub(crate) fn cpu_time(pid: i32) -> Option<Duration> {
     /// `CPUCLOCK_SCHED` of the kernel's `posix-timers.h`; the bit for a single thread is not set.
     const SCHED: libc::clockid_t = 2;
     let clock = (!pid << 3) | SCHED;

@@ -18,6 +18,8 @@ const BELIEVED: Duration = Duration::from_secs(5);
 pub(crate) struct Member {
     pub(crate) stat: Stat,
     pub(crate) io: Option<Io>,
+    /// Whether `io` is not what it has done so far, if it is known at all: without the permission to trace it nobody is told.
+    pub(crate) hides_io: bool,
     /// CPU time of its own; `None` where only `stat` tells it.
     pub(crate) clock: Option<Duration>,
     /// The reading before.
@@ -49,7 +51,8 @@ impl Member {
             is_root,
             has_news: true,
             told_at: Some(now),
-            read_at: Some(now),
+            // Older than the clock: it can have run, and waited for a child, in between.
+            read_at: None,
             ..Self::default()
         };
         member.read_io(files, false);
@@ -95,8 +98,10 @@ impl Member {
 
     fn read_io(&mut self, files: &mut Files, keep: bool) {
         // What cannot be read any more is as it was, while the process is there at all.
-        let text = files.read(self.stat.pid, "io", &mut self.io_file, keep);
-        self.io = text.ok().and_then(Io::parse).or(self.io);
+        match files.read(self.stat.pid, "io", &mut self.io_file, keep) {
+            Ok(text) => (self.io, self.hides_io) = (Io::parse(text).or(self.io), false),
+            Err(error) => self.hides_io |= !is_of_a_process_that_is_gone(&error),
+        }
     }
 
     /// What `status` says now.
@@ -139,6 +144,8 @@ pub(crate) fn is_of_a_process_that_is_gone(error: &std::io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -152,6 +159,57 @@ mod tests {
             });
             assert_eq!(counted, expected);
         }
+    }
+
+    /// A program of another user can be begun at any time, and end.
+    #[test]
+    fn io_that_cannot_be_read_any_more_is_hidden_and_as_it_was() {
+        let procfs = tempfile::tempdir().unwrap();
+        let folder = procfs.path().join("9");
+        std::fs::create_dir(&folder).unwrap();
+        let stat = "9 (sh) S 7 9 9 -1 -1 0 0 0 0 0 50 60 0 0 20 0 1 0 99 0 3 0 1 1 0 0 0 0 0 0 0 0 0 0 17";
+        std::fs::write(folder.join("stat"), stat).unwrap();
+        let mut files = Files::new(procfs.path()).unwrap();
+        let mut member = Member::new(Stat::parse(stat.as_bytes()).unwrap(), false, &mut files, false, Instant::now());
+        assert!(!member.hides_io, "this kernel has none");
+        let mut read = |member: &mut Member| {
+            member.close(&mut files);
+            member.refresh(&mut files, false, false, Instant::now());
+            (member.io.map(|io| io.read_bytes), member.hides_io)
+        };
+        let text =
+            |n: u64| format!("rchar: {n}\nwchar: 0\nread_bytes: {n}\nwrite_bytes: 0\ncancelled_write_bytes: 0\n");
+        std::fs::write(folder.join("io"), text(5)).unwrap();
+        assert_eq!(read(&mut member), (Some(5), false));
+        // Root may read everything, but no folder.
+        std::fs::remove_file(folder.join("io")).unwrap();
+        std::fs::create_dir(folder.join("io")).unwrap();
+        assert_eq!(read(&mut member), (Some(5), true));
+        std::fs::remove_dir(folder.join("io")).unwrap();
+        assert_eq!(read(&mut member), (Some(5), true), "it has just ended");
+        std::fs::write(folder.join("io"), text(7)).unwrap();
+        assert_eq!(read(&mut member), (Some(7), false));
+    }
+
+    /// It waited for a child, say, before its clock was read, and sleeps since.
+    #[test]
+    fn what_is_older_than_the_clock_is_read_again() {
+        let mut sleeper = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let pid = sleeper.id() as i32;
+        let mut files = Files::new(Path::new("/proc")).unwrap();
+        let mut read = || {
+            let stat = Stat::parse(files.read(pid, "stat", &mut None, false).unwrap()).unwrap();
+            (stat, cpu_time(pid))
+        };
+        while read() != read() || read().0.state != b'S' {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let now = read().0;
+        let mut member = Member::new(Stat { minor_faults: 0, ..now }, false, &mut files, true, Instant::now());
+        assert!(member.refresh(&mut files, true, false, Instant::now()));
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        assert!(now.minor_faults > 0 && member.stat.minor_faults >= now.minor_faults);
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub use stat::{Io, Stat};
 pub use status::Switches;
 pub use tracked::{JobCgroup, Origin, TrackedJob};
 
+pub(crate) use clock::cpu_time;
 pub(crate) use member::{Identity, Member, is_of_a_process_that_is_gone};
 pub(crate) use observer::JobDetails;
 pub(crate) use pids::Pids;

@@ -68,6 +68,11 @@ impl Sum {
         self.counters.as_ref().err()
     }
 
+    /// For how long the threads had run when it was read last, in nanoseconds, if all of them are counted.
+    pub(super) fn enabled(&self) -> Option<u64> {
+        self.counters.as_ref().ok().map(|_| self.before.enabled / self.pmus)
+    }
+
     /// What was added since the last time; `None` when a part of the sum cannot be read, or nothing of it was counted.
     pub(super) fn read(&mut self) -> Option<u64> {
         self.advance()?.whole(self.pmus)

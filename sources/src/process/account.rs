@@ -12,13 +12,16 @@
 //! death and its reaping, is made up for at the next reading and nothing counts twice. It is exact while `settled` and `lost`
 //! are empty, and sampled from then on, because nobody knows what those used after they were last seen. CPU time comes from a
 //! cgroup where the job has one that counts at least as much as the members show.
+//!
+//! An heir whose I/O is hidden, such as a program of another user, does not tell what it took over: `held` has that for as long
+//! as it lives and hides it. Then it is due from its own heir, as what it had used itself is.
 
 use std::collections::HashMap;
 
 use resource_tracker_metrics::ProcessAccounting;
 
 use super::totals::{GroupTime, Totals};
-use crate::job::{Gone, Heir, Member, Reaped};
+use crate::job::{Gone, Heir, Identity, Io, Member, Reaped};
 
 /// What was used in an interval, and how it was counted.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +42,8 @@ pub(super) struct Account {
     lost: Totals,
     counted: Totals,
     waiting: HashMap<Heir, Inheritance>,
+    /// The I/O that heirs should have taken over who hide theirs.
+    held: HashMap<Identity, Totals>,
     /// What the tracker had waited for at the reading before.
     reaped_before: Totals,
     has_begun: bool,
@@ -70,6 +75,7 @@ impl Account {
             lost: Totals::default(),
             counted: Totals::default(),
             waiting: HashMap::new(),
+            held: HashMap::new(),
             reaped_before: Totals::default(),
             has_begun: false,
         }
@@ -88,6 +94,9 @@ impl Account {
         possible: u64,
     ) -> Counted {
         let taken = Totals::of_reaped(reaped);
+        // Whoever tells again has it in what is told.
+        let tells = |heir: &Identity| members.iter().any(|member| member.identity() == *heir && !member.hides_io);
+        self.held.retain(|heir, _| !tells(heir));
         let passed_on = self.find_lost(members, gone, taken);
         self.wait_for_heirs(members, gone, passed_on);
         if reaped.root {
@@ -96,14 +105,17 @@ impl Account {
         }
         self.reaped_before = taken;
         let (sum, accounting) = self.sum(members, taken, group);
-        let is_whole = [self.lost, self.settled].iter().all(|missed| *missed == Totals::default());
+        // Who was hidden can have ended after its heir was read, unless all is known by now.
+        let mut ended = gone.iter().map(|gone| &gone.last).filter(|_| !reaped.root);
+        let is_told = !members.iter().any(|member| member.hides_io) && !ended.any(|last| last.hides_io);
+        let is_whole = is_told && [self.lost, self.settled].iter().all(|missed| *missed == Totals::default());
         let possible = if reaped.root { u64::MAX } else { possible };
         Counted { used: self.give_out(sum, spawned, possible), accounting, is_whole }
     }
 
     /// All that was ever used, and how its CPU time is known.
     fn sum(&self, members: &[Member], reaped: Totals, group: Option<GroupTime>) -> (Totals, ProcessAccounting) {
-        let start = self.settled.plus(reaped);
+        let start = self.held.values().copied().fold(self.settled.plus(reaped), Totals::plus);
         let known = members.iter().fold(start, |sum, member| sum.plus(Totals::of(member, self.tick)));
         let estimated = known.plus(self.lost);
         match group {
@@ -153,8 +165,18 @@ impl Account {
                 unexpected = unexpected.minus(rest);
             }
         }
-        let missing = members.iter().filter_map(missing_at).fold(due.missing(reaped, self.tick), Totals::plus);
-        self.lost = self.lost.plus(missing.minus(unexpected));
+        self.lost = self.lost.plus(due.missing(reaped, self.tick));
+        for member in members {
+            let Some(missing) = missing_at(member) else { continue };
+            let mut rest = missing.minus(unexpected);
+            unexpected = unexpected.minus(missing);
+            if member.hides_io {
+                let held = self.held.entry(member.identity()).or_default();
+                held.io = held.plus(rest).io;
+                rest.io = Io::default();
+            }
+            self.lost = self.lost.plus(rest);
+        }
         passed_on
     }
 
@@ -162,7 +184,8 @@ impl Account {
     fn wait_for_heirs(&mut self, members: &[Member], gone: &[Gone], passed_on: HashMap<Heir, Inheritance>) {
         self.waiting = passed_on;
         for gone in gone {
-            let used = Totals::of(&gone.last, self.tick);
+            let held = self.held.remove(&gone.last.identity()).unwrap_or_default();
+            let used = Totals::of(&gone.last, self.tick).plus(held);
             if gone.heir == Heir::Nobody {
                 self.settled = self.settled.plus(used);
             } else {

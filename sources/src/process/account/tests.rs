@@ -129,6 +129,84 @@ fn faults_and_io_are_counted_as_cpu_time_is() {
     assert_eq!((counted.used, counted.is_whole), (Totals::default(), false));
 }
 
+/// One whose I/O is so many bytes as far as it was ever read, and is hidden now where it `hides` it.
+fn reads(pid: i32, parent: i32, bytes: Option<u64>, hides: bool) -> Member {
+    let mut member = member(pid, parent, 0, 0);
+    member.io = bytes.map(|read_bytes| Io { read_bytes, ..Io::default() });
+    (member.io_before, member.hides_io) = (member.io, hides);
+    member
+}
+
+/// Bytes of the interval, and whether nothing is missing.
+fn advance_io(account: &mut Account, members: &[Member], gone: &[Gone], reaped: Reaped) -> (u64, bool) {
+    let counted = account.advance(members, gone, &reaped, None, true, u64::MAX);
+    (counted.used.io.read_bytes, counted.is_whole)
+}
+
+/// A shell, in which a program of another user waits for one that reads.
+#[test]
+fn what_a_hidden_heir_takes_over_counts_once() {
+    const HIDDEN: Heir = Heir::Member((2, 2));
+    // It was hidden from the start, or became it after it was read.
+    for seen in [None, Some(20)] {
+        let (mut account, hidden) = (Account::new(), || reads(2, 1, seen, true));
+        let mut advance = |bytes, others: Vec<Member>, gone: &[Gone]| {
+            let members: Vec<_> = [reads(1, 0, Some(bytes), false)].into_iter().chain(others).collect();
+            advance_io(&mut account, &members, gone, alone())
+        };
+        let own = seen.unwrap_or(0);
+        assert_eq!(advance(0, vec![hidden(), reads(3, 2, Some(1000), false)], &[]), (1000 + own, false));
+        assert_eq!(advance(0, vec![hidden()], &[gone(reads(3, 2, Some(1000), false), HIDDEN)]), (0, false));
+        // What others do meanwhile is not taken for it.
+        assert_eq!(advance(7, vec![hidden()], &[]), (7, false));
+        assert_eq!(advance(7, vec![], &[gone(hidden(), ROOT)]), (0, false), "the shell was read before it waited");
+        // With 33 that nobody was told.
+        assert_eq!(advance(7 + 1000 + own + 33, vec![], &[]), (33, true));
+        assert_eq!(advance(7 + 1000 + own + 33, vec![], &[]), (0, true));
+    }
+}
+
+#[test]
+fn what_a_hidden_heir_never_hands_on_is_kept() {
+    const HIDDEN: Heir = Heir::Member((2, 2));
+    let mut account = Account::new();
+    let shell = || reads(1, 0, Some(5), false);
+    let hidden = || reads(2, 1, None, true);
+    advance_io(&mut account, &[shell(), hidden(), reads(3, 2, Some(1000), false)], &[], alone());
+    advance_io(&mut account, &[shell(), hidden()], &[gone(reads(3, 2, Some(1000), false), HIDDEN)], alone());
+    advance_io(&mut account, &[shell(), hidden()], &[], alone());
+    // The shell ignores SIGCHLD.
+    for ended in [Some(gone(hidden(), ROOT)), None, None] {
+        assert_eq!(advance_io(&mut account, &[shell()], ended.as_slice(), alone()).0, 0);
+    }
+    let more = advance_io(&mut account, &[reads(1, 0, Some(8), false)], &[], alone());
+    assert_eq!((more, account.counted.io.read_bytes), ((3, false), 1008));
+}
+
+#[test]
+fn what_is_hidden_no_more_counts_once() {
+    const HIDDEN: Heir = Heir::Member((2, 2));
+    let mut account = Account::new();
+    let shell = || reads(1, 0, Some(5), false);
+    let hidden = || reads(2, 1, None, true);
+    advance_io(&mut account, &[shell(), hidden(), reads(3, 2, Some(1000), false)], &[], alone());
+    advance_io(&mut account, &[shell(), hidden()], &[gone(reads(3, 2, Some(1000), false), HIDDEN)], alone());
+    advance_io(&mut account, &[shell(), hidden()], &[], alone());
+    // It became one of ours.
+    let counted = advance_io(&mut account, &[shell(), reads(2, 1, Some(1030), false)], &[], alone());
+    assert_eq!(counted, (30, true));
+}
+
+#[test]
+fn at_the_end_what_was_hidden_is_the_kernel_s() {
+    let mut account = Account::new();
+    let hidden = || reads(1, 0, Some(0), true);
+    assert_eq!(advance_io(&mut account, &[hidden()], &[], alone()), (0, false));
+    let usage = Usage { io: Io { read_bytes: 512, ..Io::default() }, ..Usage::default() };
+    let all = [gone(hidden(), Heir::Tracker)];
+    assert_eq!(advance_io(&mut account, &[], &all, Reaped { usage, root: true }), (512, true));
+}
+
 #[test]
 fn a_child_that_nobody_waits_for_is_kept_as_it_was_last_seen() {
     let mut account = Account::new();
