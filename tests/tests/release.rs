@@ -37,7 +37,8 @@ fn every_component_is_registered_in_the_stripped_binary() {
     ];
     assert_eq!(
         names,
-        [&sources[..], &["csv", "file", "sentinel-s3", "stdout-json"], &["host", "job-gpus", "job-limits"]].concat()
+        [&sources[..], &["csv", "file", "sentinel-s3", "stdout-json", "summary"], &["host", "job-gpus", "job-limits"]]
+            .concat()
     );
     let schema: serde_json::Value =
         serde_json::from_slice(&command(&binary).arg("schema").output().unwrap().stdout).unwrap();
@@ -55,6 +56,9 @@ fn every_component_is_registered_in_the_stripped_binary() {
         "cloud",
         "tcp",
         "run_queue",
+        "run",
+        "outcome",
+        "marks",
     ] {
         assert!(schema["properties"].get(section).is_some(), "{section}");
     }
