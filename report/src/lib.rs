@@ -1,7 +1,7 @@
 //! What a run of resource-tracker took: its statistics, in one pass over samples that come or that were recorded, and what a
 //! person is told of them.
 //!
-//! [`RunStatistics`] takes samples and gives a [`Summary`]; [`read_runs`] does so for files. [`text`], [`markdown`] and [`json`] write
+//! [`RunStatistics`] takes samples and gives a [`Summary`]; [`read_runs`] does so for files. [`text()`], [`markdown()`] and [`json()`] write
 //! it. The sink `summary` does all of it at the end of a run. Linking this crate registers that sink.
 
 mod advice;
