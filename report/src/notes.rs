@@ -124,7 +124,7 @@ fn few_samples(summary: &Summary) -> Option<String> {
         return Some(format!("{say} little: take a shorter --interval"));
     }
     // One that is late now and then spoils nothing.
-    (100 * missed >= samples).then(|| {
+    (missed > 0 && missed >= samples / 100).then(|| {
         let samples = if missed == 1 { "1 sample was" } else { &format!("{missed} samples were") };
         format!("{samples} not taken in time: the machine was busy, or the --interval is too short")
     })
