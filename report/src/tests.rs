@@ -1,6 +1,7 @@
 //! What is said of runs whose samples are known.
 
 use crate::{Kinds, Look, Resource, RunStatistics, Summary, markdown, text};
+use proptest::prelude::*;
 use resource_tracker_core::Sample;
 use serde_json::{Value as Json, json};
 
@@ -281,4 +282,63 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
         assert_eq!(strange, None, "{said:?}");
     }
     assert!(!text(&summary, PLAIN).contains('\u{202e}'));
+}
+
+/// Replaces the leaf of this number, of all that there are.
+fn spoil(value: &mut Json, leaf: &mut usize, with: &Json) {
+    match value {
+        Json::Object(members) => members.iter_mut().for_each(|(_, member)| spoil(member, leaf, with)),
+        Json::Array(items) => items.iter_mut().for_each(|item| spoil(item, leaf, with)),
+        _ => {
+            if *leaf == 0 {
+                value.clone_from(with);
+            }
+            *leaf = leaf.wrapping_sub(1);
+        }
+    }
+}
+
+fn strange_value() -> impl Strategy<Value = Json> {
+    prop_oneof![
+        Just(json!(u64::MAX)),
+        Just(json!(i64::MIN)),
+        Just(json!(1.7e308)),
+        Just(json!(-1.0)),
+        Just(json!(1e-300)),
+        Just(json!(0)),
+        Just(json!(null)),
+        Just(json!("\u{1b}[2J\u{202e}x")),
+        any::<f64>().prop_map(|number| json!(number)),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_recording_says_a_summary_fits(changes in prop::collection::vec((0..140_usize, strange_value()), 1..12)) {
+        let figures = json!({
+            "oom_kills": 2, "memory_limit_mib": 4096.0, "cpu_limit_cores": 1.5, "cpu_throttled_pct": 30.0,
+            "cpu_throttled_secs": 1.0, "cpu_pressure_some_secs": 1.0, "io_pressure_some_secs": 1.0,
+        });
+        let mut everything = both(both(gpu(5.0, 0.05, 900.0), &cgroup(&figures)), &machine(3.0));
+        everything["marks"] = json!([{ "name": "a phase", "kind": "next", "at_ms": 1_700_000_002_500_u64 }]);
+        everything["outcome"] = json!({ "exit_code": 0, "signal": null, "wall_secs": 3, "samples": 3, "missed_samples": 0 });
+        everything["elapsed_secs"] = json!(1);
+        everything["timestamp_ms"] = json!(1_700_000_002_000_u64);
+        for (leaf, value) in &changes {
+            spoil(&mut everything, &mut leaf.clone(), value);
+        }
+        let kinds = Kinds::of_schema(|| json!({}));
+        let mut statistics = RunStatistics::default();
+        for _ in 0..3 {
+            if let Ok(sample) = Sample::from_json(&everything.to_string()) {
+                statistics.is_followed_by_another(&sample, true);
+                statistics.add(&sample, &kinds);
+            }
+        }
+        let summary = statistics.summary();
+        let said = text(&summary, PLAIN);
+        prop_assert!(said.lines().count() <= 20 && said.lines().all(|line| line.chars().count() <= 80), "{}", said);
+        let printable = |said: &str| !said.contains(|char: char| char.is_control() && char != '\n');
+        prop_assert!(printable(&said) && printable(&markdown(&summary)) && crate::json(&summary).is_ok());
+    }
 }
