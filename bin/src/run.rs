@@ -40,7 +40,10 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
     let host = Host::new(table.procfs, table.sysfs);
     let options = wrapper::Options { subreaper: !table.no_subreaper, cgroup: !table.no_cgroup, host: host.clone() };
     let end = RunEnd::default();
-    let source = RunSource::new(description(&run));
+    let source = RunSource::new({
+        let run = run.clone();
+        move || description(run)
+    });
     let mut tracker = Tracker::new(run).host(host.clone());
     tracker = tracker.own_source("run", source, RunSource::SCHEDULE);
     tracker = tracker.own_source("outcome", OutcomeSource::new(end.clone()), OutcomeSource::SCHEDULE);
@@ -64,9 +67,16 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
     Ok(wrapper::run(tracker, &cli.command, inherited, &options, &end))
 }
 
+/// So many words of a command are told. To mask one takes some microseconds.
+const COMMAND_WORDS: usize = 256;
+
 /// What the first sample says of the run.
-fn description(run: &Run) -> RunMetrics {
-    let mut description = RunMetrics::of(uuid::Uuid::now_v7().to_string(), run);
+fn description(mut run: Run) -> RunMetrics {
+    if run.command.len() > COMMAND_WORDS {
+        run.command.truncate(COMMAND_WORDS);
+        run.command.push("...".into());
+    }
+    let mut description = RunMetrics::of(uuid::Uuid::now_v7().to_string(), &run);
     description.command = resource_tracker_mask::command(&description.command);
     description
 }

@@ -6,9 +6,6 @@ use serde::{Deserialize, Serialize};
 use crate::bound::Resource;
 use crate::summary::Summary;
 
-/// A run that is shorter tells too little.
-const SHORTEST_SECS: f64 = 1.0;
-const FEWEST_SAMPLES: u64 = 3;
 /// What is asked for above the peak of memory, because the next run is not quite as this one.
 const MEMORY_HEADROOM: f64 = 1.2;
 /// The least that is asked for: an interpreter alone takes that.
@@ -48,7 +45,7 @@ pub struct Advice {
 impl Advice {
     /// `None` when no job was tracked, or for too short a time, and when it failed.
     pub(crate) fn of(summary: &Summary) -> Option<Self> {
-        if summary.wall_secs() < SHORTEST_SECS || summary.times.samples < FEWEST_SAMPLES {
+        if !summary.tells_enough() {
             return None;
         }
         // One that failed may not have come to what it needs most for.

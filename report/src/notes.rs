@@ -3,7 +3,7 @@
 use resource_tracker_metrics::ProcessAccounting;
 
 use crate::bound::number;
-use crate::summary::Summary;
+use crate::summary::{FEWEST_SAMPLES, Summary};
 use crate::units::memory;
 
 /// A file system with so much left is not full, whatever its share.
@@ -119,7 +119,7 @@ fn stolen(summary: &Summary) -> Option<String> {
 fn few_samples(summary: &Summary) -> Option<String> {
     let samples = summary.times.samples;
     let missed = summary.outcome.as_ref().map_or(0, |outcome| outcome.missed_samples);
-    if samples < 3 {
+    if samples < FEWEST_SAMPLES {
         let say = if samples == 1 { "1 sample says" } else { &format!("{samples} samples say") };
         return Some(format!("{say} little: take a shorter --interval"));
     }

@@ -63,7 +63,7 @@ impl OtherSections {
             return;
         }
         if !self.figures.contains_key(path) {
-            if self.figures.len() == FIGURES || path.len() > LONGEST_PATH {
+            if self.figures.len() == FIGURES {
                 return;
             }
             self.figures.insert(path.to_owned(), (kind, Level::default(), 0.0));

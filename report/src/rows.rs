@@ -1,5 +1,6 @@
 //! A summary as rows of words, for whoever shows it.
 
+use nix::sys::signal::Signal;
 use resource_tracker_metrics::PeakSource;
 
 use crate::bound::{Resource, number};
@@ -24,7 +25,7 @@ pub(crate) struct Row {
     pub(crate) text: String,
 }
 
-/// What is shown of a summary.
+/// What is shown of a summary, all of it printable.
 pub(crate) struct Rows {
     /// What was run.
     pub(crate) title: String,
@@ -53,15 +54,23 @@ impl Rows {
         of_gpus(&summary.gpus, &mut rows);
         rows.extend(waits(summary));
         of_phases(&summary.phases, &mut rows);
+        rows.iter_mut().for_each(|row| row.text = printable(&row.text));
         Self {
-            title: title(summary),
+            title: printable(&title(summary)),
             ending: ending(summary),
             has_failed: summary.outcome.as_ref().is_some_and(|outcome| outcome.exit_code != Some(0))
                 && is_wrapped(summary),
             rows,
-            remarks: remarks(summary),
+            remarks: remarks(summary).into_iter().map(|(label, text)| (label, printable(&text))).collect(),
         }
     }
+}
+
+/// A text that a stranger can have written, on one line: control characters are blanks, and what turns the order of the
+/// characters round it about is left out.
+fn printable(text: &str) -> String {
+    let turns = |char| matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().filter(|char| !turns(*char)).map(|char| if char.is_control() { ' ' } else { char }).collect()
 }
 
 fn is_wrapped(summary: &Summary) -> bool {
@@ -100,10 +109,7 @@ fn ending(summary: &Summary) -> String {
 
 /// As `kill -l` has it.
 fn signal_name(number: i32) -> String {
-    match rustix::process::Signal::from_named_raw(number) {
-        Some(signal) => format!("{signal:?}").trim_matches('"').replace("Signal::", "SIG"),
-        None => format!("signal {number}"),
-    }
+    Signal::try_from(number).map_or_else(|_| format!("signal {number}"), |signal| signal.as_str().to_owned())
 }
 
 fn of_job(job: &JobSummary, rows: &mut Vec<Row>) {

@@ -1,9 +1,7 @@
 //! The summary of a run at its end.
 
-use std::io::{self, Write};
-
 use resource_tracker_core::{Outcome, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink, sample_schema};
-use resource_tracker_sinks::Stream;
+use resource_tracker_sinks::{OpenStream, Stream};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -39,15 +37,11 @@ pub enum SummaryFormat {
 #[typetag::deserialize(name = "summary")]
 impl SinkConfig for SummaryConfig {
     fn build(&self, context: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
-        let to_stderr = match self.stream {
-            Stream::Auto => context.wraps_command,
-            Stream::Stdout => false,
-            Stream::Stderr => true,
-        };
+        let stream = OpenStream::new(self.stream, context)?;
         let registry = context.registry.clone();
         let kinds = Kinds::of_schema(move || sample_schema("", &registry));
         let statistics = RunStatistics::default();
-        Ok(Box::new(SummarySink { statistics, kinds, to_stderr, format: self.format }))
+        Ok(Box::new(SummarySink { statistics, kinds, stream, format: self.format }))
     }
 }
 
@@ -56,7 +50,7 @@ register_sink!(SinkEntry::new::<SummaryConfig>("summary", "What the run took, in
 struct SummarySink {
     statistics: RunStatistics,
     kinds: Kinds,
-    to_stderr: bool,
+    stream: OpenStream,
     format: SummaryFormat,
 }
 
@@ -71,16 +65,11 @@ impl Sink for SummarySink {
             return Ok(());
         }
         let summary = self.statistics.summary();
-        let look = if self.to_stderr { Look::of(&io::stderr()) } else { Look::of(&io::stdout()) };
         let text = match self.format {
-            SummaryFormat::Text => text(&summary, look),
+            SummaryFormat::Text => text(&summary, Look::of(self.stream.file())),
             SummaryFormat::Json => json(&summary)?,
             SummaryFormat::Markdown => markdown(&summary),
         };
-        match self.to_stderr {
-            true => io::stderr().write_all(text.as_bytes())?,
-            false => io::stdout().write_all(text.as_bytes())?,
-        }
-        Ok(())
+        self.stream.write(text.as_bytes())
     }
 }

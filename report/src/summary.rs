@@ -16,6 +16,10 @@ use crate::notes::notes;
 use crate::other_sections::Figure;
 use crate::phases::PhaseSummary;
 
+/// A run that is shorter tells too little.
+const SHORTEST_SECS: f64 = 1.0;
+pub(crate) const FEWEST_SAMPLES: u64 = 3;
+
 /// All that is told of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
@@ -72,6 +76,11 @@ impl Summary {
     /// How long the run took: the command's own time, where that is known.
     pub fn wall_secs(&self) -> f64 {
         self.outcome.as_ref().map_or(self.times.sampled_secs, |outcome| outcome.wall_secs)
+    }
+
+    /// Whether it was long enough, and looked at often enough, to tell what it needs.
+    pub(crate) fn tells_enough(&self) -> bool {
+        self.wall_secs() >= SHORTEST_SECS && self.times.samples >= FEWEST_SAMPLES
     }
 
     /// Whether the command is known to have ended well.

@@ -61,39 +61,17 @@ pub fn text(summary: &Summary, look: Look) -> String {
         lines.push(format!("{bold}{:label_width$}{bold:#}  {bar}{text}", row.label));
     }
     for (label, text) in &rows.remarks {
-        let wrapped = wrapped(&cut(text, 0), left(0));
+        let wrapped = textwrap::wrap(text, if look.width == 0 { usize::MAX } else { left(0) });
         // A narrow terminal gets more lines; what has no room is in the JSON.
         if has_bars && lines.len() + wrapped.len() > LINES {
             break;
         }
         for (index, text) in wrapped.iter().enumerate() {
-            let label = if index == 0 { label } else { "" };
+            let label = if index == 0 { *label } else { "" };
             lines.push(format!("{bold}{label:label_width$}{bold:#}  {text}"));
         }
     }
     lines.iter().map(|line| line.trim_end().to_owned() + "\n").collect()
-}
-
-/// In lines that are not wider, between words where there are any.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    if width == 0 {
-        return vec![text.to_owned()];
-    }
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let chars: Vec<char> = word.chars().collect();
-        for (index, part) in chars.chunks(width).enumerate() {
-            let blank = usize::from(index == 0);
-            match lines.last_mut() {
-                Some(line) if line.is_empty() => line.extend(part),
-                Some(line) if line.chars().count() + blank + part.len() <= width => {
-                    line.extend(" ".repeat(blank).chars().chain(part.iter().copied()));
-                }
-                _ => lines.push(part.iter().collect()),
-            }
-        }
-    }
-    lines
 }
 
 /// `[####------]`, of what was used of what there was.
@@ -102,17 +80,10 @@ fn bar(share: f64) -> String {
     format!("[{}{}]", "#".repeat(full), "-".repeat(BAR - full))
 }
 
-/// As much of it as has room; control characters, which a command line can have, are shown as blanks.
+/// As much of it as has room.
 fn cut(text: &str, width: usize) -> String {
-    let printable =
-        text.chars().filter(|char| !is_direction(*char)).map(|char| if char.is_control() { ' ' } else { char });
     if width == 0 || text.chars().count() <= width {
-        return printable.collect();
+        return text.to_owned();
     }
-    printable.take(width.saturating_sub(3)).chain("...".chars()).collect()
-}
-
-/// What turns the order of the characters round it about.
-fn is_direction(char: char) -> bool {
-    matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    text.chars().take(width.saturating_sub(3)).chain("...".chars()).collect()
 }

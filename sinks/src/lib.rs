@@ -13,4 +13,4 @@ pub use csv::CsvConfig;
 pub use encode::Format;
 pub use file::{FileConfig, IfExists, set_aside_of};
 pub use stdout_json::StdoutJsonConfig;
-pub use stream::Stream;
+pub use stream::{OpenStream, Stream};

@@ -25,17 +25,18 @@ pub enum Stream {
     Stderr,
 }
 
-/// Writes lines to a stream, each with one `write`.
-pub(crate) struct StreamSink {
+/// A stream of this process that is written to at once.
+pub struct OpenStream {
     name: &'static str,
     file: File,
-    encoder: Encoder,
-    header: Option<String>,
-    line: Vec<u8>,
 }
 
-impl StreamSink {
-    pub(crate) fn new(stream: Stream, encoder: Encoder, context: &SinkContext) -> anyhow::Result<Self> {
+impl OpenStream {
+    /// Opens it for a sink.
+    ///
+    /// # Errors
+    /// When the stream is not open.
+    pub fn new(stream: Stream, context: &SinkContext) -> anyhow::Result<Self> {
         let to_stderr = match stream {
             Stream::Auto => context.wraps_command,
             Stream::Stdout => false,
@@ -46,8 +47,34 @@ impl StreamSink {
             true => ("standard error", io::stderr().as_fd().try_clone_to_owned()),
             false => ("standard output", io::stdout().as_fd().try_clone_to_owned()),
         };
-        let file = File::from(duplicate.with_context(|| format!("{name} is not open"))?);
-        Ok(Self { name, file, encoder, header: encoder.header(), line: Vec::new() })
+        Ok(Self { name, file: File::from(duplicate.with_context(|| format!("{name} is not open"))?) })
+    }
+
+    /// The stream itself, to ask what it is.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Writes all of it, with one `write` unless the other side takes it in parts.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        write_whole(&mut self.file, bytes, &mut 0).with_context(|| format!("cannot write to {}", self.name))
+    }
+}
+
+/// Writes lines to a stream, each with one `write`.
+pub(crate) struct StreamSink {
+    stream: OpenStream,
+    encoder: Encoder,
+    header: Option<String>,
+    line: Vec<u8>,
+}
+
+impl StreamSink {
+    pub(crate) fn new(stream: Stream, encoder: Encoder, context: &SinkContext) -> anyhow::Result<Self> {
+        Ok(Self { stream: OpenStream::new(stream, context)?, encoder, header: encoder.header(), line: Vec::new() })
     }
 }
 
@@ -56,7 +83,7 @@ impl Sink for StreamSink {
         self.line.clear();
         self.line.extend_from_slice(self.header.as_deref().unwrap_or_default().as_bytes());
         self.encoder.encode(sample, &mut self.line)?;
-        write_whole(&mut self.file, &self.line, &mut 0).with_context(|| format!("cannot write to {}", self.name))?;
+        self.stream.write(&self.line)?;
         self.header = None;
         Ok(())
     }

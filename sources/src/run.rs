@@ -10,22 +10,23 @@ use resource_tracker_metrics::{OutcomeMetrics, RunMetrics};
 ///
 /// Nobody configures it: who starts the run adds it, with
 /// [`Tracker::own_source`](resource_tracker_core::Tracker::own_source).
-#[derive(Debug)]
-pub struct RunSource(RunMetrics);
+pub struct RunSource(Option<Box<dyn FnOnce() -> RunMetrics + Send>>);
 
 impl RunSource {
     /// It is read once.
     pub const SCHEDULE: Schedule = Schedule::new(Cadence::Once);
 
-    /// Tells of this run.
-    pub fn new(run: RunMetrics) -> Self {
-        Self(run)
+    /// Tells of the run that this gives. It is called when the first sample is taken, so that no command waits for it.
+    pub fn new(run: impl FnOnce() -> RunMetrics + Send + 'static) -> Self {
+        Self(Some(Box::new(run)))
     }
 }
 
 impl Source for RunSource {
     fn collect(&mut self, _: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        out.section::<RunMetrics>().clone_from(&self.0);
+        if let Some(run) = self.0.take() {
+            *out.section() = run();
+        }
         Ok(())
     }
 }

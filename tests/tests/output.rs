@@ -352,6 +352,26 @@ fn what_the_run_is_is_in_the_first_sample() {
 }
 
 #[test]
+fn a_command_of_many_words_is_told_by_its_first_and_does_not_wait_for_that() {
+    let words = vec!["--word"; 10_000];
+    let program = ["-i", "1h", "--", "sh", "-c", "date +%s%N >&1; true"];
+    in_time(|| {
+        let start = |words: &[&str]| {
+            let began = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+            let output = track(program.iter().chain(words));
+            let started: u128 = text(&output.stdout).trim().parse().unwrap();
+            let command = samples(&output.stderr)[0]["run"]["command"].as_array().unwrap().clone();
+            (command, started - began.as_nanos())
+        };
+        let ((few, early), (many, late)) = (start(&[]), start(&words));
+        assert_eq!((few.len(), many.len()), (3, 257));
+        assert_eq!((&many[..3], &many[256]), (&few[..], &json!("...")));
+        println!("{early} and {late} ns");
+        late < early + 60_000_000
+    });
+}
+
+#[test]
 fn how_the_run_ended_is_in_the_last_sample() {
     let flags = ["-i", "50ms", "--", "sh", "-c"];
     for (script, code, signal) in [("sleep 0.3; exit 7", json!(7), Json::Null), ("kill -9 $$", Json::Null, json!(9))] {

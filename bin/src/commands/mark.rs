@@ -3,12 +3,15 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use nix::libc;
 use resource_tracker_metrics::MarkKind;
 use resource_tracker_sources::{MARK_DESCRIPTORS, MarkLine};
+
+use crate::family;
 
 /// A chain of parents that is longer is none.
 const ANCESTORS: usize = 1000;
@@ -39,22 +42,10 @@ pub(crate) fn mark(name: &str, begin: bool, end: bool) -> anyhow::Result<i32> {
 
 /// The pipe of the nearest tracker around this process that may be told something.
 fn pipe_of_tracker() -> Option<File> {
-    let mut process = parent("self");
-    for _ in 0..ANCESTORS {
-        let pid = process.filter(|pid| *pid > 0)?;
-        if is_tracker(pid)
-            && let Some(pipe) = pipe_of(pid)
-        {
-            return Some(pipe);
-        }
-        process = parent(&pid.to_string());
-    }
-    None
-}
-
-fn parent(process: &str) -> Option<i32> {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
+    let parent = |pid: &i32| family::stat(Path::new("/proc"), *pid).map(|stat| stat.parent).filter(|pid| *pid > 0);
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    let mut ancestors = std::iter::successors(parent(&own), parent).take(ANCESTORS);
+    ancestors.find_map(|pid| is_tracker(pid).then(|| pipe_of(pid))?)
 }
 
 /// Whether it runs a program of this name, or this very one.

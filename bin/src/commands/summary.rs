@@ -25,7 +25,7 @@ pub(super) fn kinds(cli: &Cli) -> Kinds {
 
 pub(crate) fn summary(cli: &Cli, files: &[PathBuf], as_json: bool, as_markdown: bool) -> anyhow::Result<i32> {
     let look = Look::of(&io::stdout());
-    let mut good: Vec<Advice> = Vec::new();
+    let mut enough: Option<Advice> = None;
     let mut count = 0;
     read_runs(files, &kinds(cli), &mut |run| {
         let text = match (as_json, as_markdown) {
@@ -39,10 +39,10 @@ pub(crate) fn summary(cli: &Cli, files: &[PathBuf], as_json: bool, as_markdown: 
         print(text.as_bytes())?;
         count += 1;
         let advice = run.summary.advice.iter().filter(|_| run.summary.is_success());
-        good = Advice::worst(good.iter().chain(advice)).into_iter().collect();
+        enough = Advice::worst(enough.iter().chain(advice));
         Ok(())
     })?;
-    if let Some(advice) = good.first().filter(|_| count > 1 && !as_json) {
+    if let Some(advice) = enough.filter(|_| count > 1 && !as_json) {
         print(format!("\nEnough for each of the runs that ended well: {}\n", advice.slurm).as_bytes())?;
     }
     Ok(0)
