@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use resource_tracker_sources::job::Stat;
 
-fn read(procfs: &Path, pid: i32) -> Option<Stat> {
+/// What procfs says of a process; `None` when it is gone.
+pub(crate) fn stat(procfs: &Path, pid: i32) -> Option<Stat> {
     Stat::parse(&fs::read(procfs.join(format!("{pid}/stat"))).ok()?)
 }
 
@@ -41,7 +42,7 @@ impl Family {
     /// Whether the root, if it was seen, has ended.
     pub(crate) fn has_lost_root(&self) -> bool {
         let lives = |seen: Stat| {
-            read(&self.procfs, self.root).is_some_and(|stat| !stat.is_dead() && stat.start_time == seen.start_time)
+            stat(&self.procfs, self.root).is_some_and(|stat| !stat.is_dead() && stat.start_time == seen.start_time)
         };
         self.seen.is_some_and(|seen| !lives(seen))
     }
@@ -95,7 +96,7 @@ impl Family {
     /// Whether a member of this number is still the process that was seen.
     pub(crate) fn is_there(&self, pid: i32) -> bool {
         let start = self.members.get(&pid);
-        start.is_some_and(|start| read(&self.procfs, pid).is_some_and(|stat| stat.start_time == *start))
+        start.is_some_and(|start| stat(&self.procfs, pid).is_some_and(|stat| stat.start_time == *start))
     }
 
     fn meet(&mut self, root: Stat, all: &HashMap<i32, Stat>) {
@@ -115,20 +116,18 @@ impl Family {
 
     /// Whether it can only be a descendant whose parent has ended.
     fn is_orphan(&self, root: &Stat, pid: i32, stat: &Stat) -> bool {
-        // The clock is too coarse to tell a parent that began just before.
+        // The clock is too coarse to tell who began just before; the numbers rise.
+        let is_younger = (stat.start_time, pid) > (root.start_time, self.root);
         let is_above = pid == root.parent || self.adopters.contains(&pid);
         let is_of_group = stat.group == root.group && self.adopters.contains(&stat.parent);
-        !is_above
-            && stat.start_time >= root.start_time
-            && stat.session == root.session
-            && (root.session == self.root || is_of_group)
+        !is_above && is_younger && stat.session == root.session && (root.session == self.root || is_of_group)
     }
 }
 
 fn all(procfs: &Path) -> HashMap<i32, Stat> {
     let entries = fs::read_dir(procfs).into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter_map(|pid| Some((pid, read(procfs, pid)?))).collect()
+    pids.filter_map(|pid| Some((pid, stat(procfs, pid)?))).collect()
 }
 
 #[cfg(test)]
@@ -182,6 +181,21 @@ mod tests {
         processes.write(8, "S", [1, 9, 9, 90]);
         processes.write(10, "Z", [1, 60, 50, 72]);
         assert!(members(&mut family).is_empty(), "another process of that number, and one that has ended");
+    }
+
+    #[test]
+    fn the_other_process_of_a_pipeline_that_began_at_the_same_time_is_none() {
+        let processes = Processes(tempfile::tempdir().unwrap());
+        processes.write(1, "S", [0, 1, 1, 1]);
+        processes.write(50, "S", [1, 50, 50, 50]);
+        for pid in [59, 60] {
+            processes.write(pid, "S", [50, 50, 50, 60]);
+        }
+        processes.write(61, "S", [60, 50, 50, 60]);
+        let mut family = Family::new(processes.0.path(), 61);
+        assert_eq!(members(&mut family), [61]);
+        processes.write(62, "S", [50, 50, 50, 60]);
+        assert_eq!(members(&mut family), [61, 62], "its parent can have ended");
     }
 
     #[test]
