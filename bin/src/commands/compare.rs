@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
-use resource_tracker_report::{Answer, Condition, Kinds, Of, Summary, comparison_text, read_runs};
+use resource_tracker_report::{Answer, Condition, Kinds, Of, RecordedRun, Summary, comparison_text, read_runs};
 
 use super::print;
 use super::summary::kinds;
@@ -28,25 +28,41 @@ pub(crate) fn compare(
     let has_limits_alone = limits.fail_if.iter().chain(limits.budget).next().is_some()
         && !limits.fail_if.iter().chain(limits.budget).any(Condition::needs_baseline);
     let (baseline, new) = match files {
-        _ if !baseline.is_empty() => (baseline, files),
+        [_, ..] if !baseline.is_empty() => (baseline, files),
         // Values need nothing to be compared with.
         [_] if has_limits_alone => (&files[..0], files),
-        [_] => bail!("one file is nothing to compare; name the new runs after it, or the old ones with --baseline"),
+        [] => bail!("all files are the baseline; put -- in front of the new runs: --baseline old.jsonl -- new.jsonl"),
+        [file] => {
+            let file = file.display();
+            bail!("one file is nothing to compare: name the new runs after {file}, or the old ones with --baseline")
+        }
         _ => files.split_at(1),
     };
     let kinds = kinds(cli);
-    let (baseline, new) = (summaries(baseline, &kinds)?, summaries(new, &kinds)?);
-    let (baseline, new): (Vec<_>, Vec<_>) = (baseline.iter().collect(), new.iter().collect());
-    let differences = resource_tracker_report::compare(&baseline, &new);
+    let (baseline, new) = (runs(baseline, &kinds)?, runs(new, &kinds)?);
+    let (before, after) = (summaries(&baseline), summaries(&new));
+    let differences = resource_tracker_report::compare(&before, &after);
     match as_json {
         true => print((serde_json::to_string(&differences)? + "\n").as_bytes())?,
         false => print(comparison_text(&differences).as_bytes())?,
     };
-    let of = |conditions: &[Condition], runs: Of, wanted: Answer, word: &str| {
-        let broken = conditions.iter().filter_map(|condition| match condition.answer(&baseline, &new, runs) {
-            answer if answer == wanted => None,
-            Answer::NotKnown => Some(format!("{word} {condition}: it is not known of every run")),
-            _ => Some(format!("{word} {condition}: {}", condition.finding(&baseline, &new))),
+    let of = |conditions: &[Condition], of: Of, wanted: Answer, word: &str| {
+        let broken = conditions.iter().filter_map(|condition| {
+            let found = match condition.answer(&before, &after, of) {
+                answer if answer == wanted => return None,
+                Answer::NotKnown => "it is not known of every run".to_owned(),
+                _ => condition.finding(&before, &after),
+            };
+            // Which ones: a change is one of all of them.
+            let breaks = |run: &&RecordedRun| condition.answer(&before, &[&run.summary], of) != wanted;
+            let breaking: Vec<&RecordedRun> = new.iter().filter(breaks).collect();
+            let runs = match &breaking[..] {
+                _ if condition.needs_baseline() && new.len() > 1 => String::new(),
+                [] => String::new(),
+                [run] => format!("{}: ", run.path.display()),
+                [run, others @ ..] => format!("{} and {} more: ", run.path.display(), others.len()),
+            };
+            Some(format!("{runs}{word} {condition}: {found}"))
         });
         broken.collect::<Vec<_>>()
     };
@@ -56,14 +72,23 @@ pub(crate) fn compare(
     Ok(i32::from(!broken.is_empty()))
 }
 
-fn summaries(files: &[PathBuf], kinds: &Kinds) -> anyhow::Result<Vec<Summary>> {
-    let mut summaries = Vec::new();
+fn runs(files: &[PathBuf], kinds: &Kinds) -> anyhow::Result<Vec<RecordedRun>> {
+    let mut runs = Vec::new();
     read_runs(files, kinds, &mut |run| {
-        summaries.push(run.summary);
-        if summaries.len() > MOST_RUNS {
-            bail!("{} and what comes after it: more than {MOST_RUNS} runs are too many to compare", run.path.display());
+        runs.push(run);
+        match runs.last() {
+            Some(last) if runs.len() > MOST_RUNS => {
+                bail!(
+                    "{} and what comes after it: more than {MOST_RUNS} runs are too many to compare",
+                    last.path.display()
+                )
+            }
+            _ => Ok(()),
         }
-        Ok(())
     })?;
-    Ok(summaries)
+    Ok(runs)
+}
+
+fn summaries(runs: &[RecordedRun]) -> Vec<&Summary> {
+    runs.iter().map(|run| &run.summary).collect()
 }
