@@ -70,21 +70,16 @@ impl Servers {
     /// # Errors
     /// In words, when the service does not tell.
     pub(crate) fn cheapest(&self, demand: Demand) -> Result<Found, String> {
-        let url = self.query(&demand.advice);
-        let what = format!("{}/servers", self.name());
-        let listed: Vec<Listed> = ask(&what, &url)?.ok_or_else(|| format!("{what}: the answer is 404"))?;
-        let cheapest = listed.into_iter().filter_map(|listed| listed.holding(&demand.advice));
-        let cheapest =
-            cheapest.min_by(|one, other| one.usd_per_hour.total_cmp(&other.usd_per_hour)).ok_or_else(|| {
-                let Advice { cores, memory_mib, .. } = demand.advice;
-                let gpus = demand
-                    .advice
-                    .gpus
-                    .filter(|gpus| *gpus > 0)
-                    .map(|gpus| format!(" and {gpus} GPUs"))
-                    .unwrap_or_default();
-                format!("{what}: no machine with a price has {cores} cores, {memory_mib} MiB{gpus}")
-            })?;
+        let what = self.path(&["servers"]).to_string();
+        let listed: Vec<Listed> =
+            ask(&what, &self.query(&demand.advice))?.ok_or_else(|| format!("{what}: the answer is 404"))?;
+        let holding = listed.into_iter().filter_map(|listed| listed.holding(&demand.advice));
+        let cheapest = holding.min_by(|one, other| one.usd_per_hour.total_cmp(&other.usd_per_hour));
+        let cheapest = cheapest.ok_or_else(|| {
+            let Advice { cores, memory_mib, .. } = demand.advice;
+            let gpus = wanted_gpus(&demand.advice).map(|gpus| format!(" and {gpus} GPUs")).unwrap_or_default();
+            format!("{what}: no machine with a price has {cores} cores, {memory_mib} MiB{gpus}")
+        })?;
         let (present, problem) = match self.present_price(&demand) {
             Ok(price) => (price, None),
             Err(problem) => (None, Some(problem)),
@@ -97,10 +92,8 @@ impl Servers {
         let cloud = demand.cloud.as_ref();
         let names = cloud.and_then(|cloud| cloud.cloud_vendor_id.as_deref().zip(cloud.cloud_instance_type.as_deref()));
         let Some((vendor, name)) = names else { return Ok(None) };
-        let what = format!("{}/server/{vendor}/{name}/prices", self.name());
-        let Some(prices) = ask::<Price>(&what, &self.path(&["server", vendor, name, "prices"]))? else {
-            return Ok(None);
-        };
+        let url = self.path(&["server", vendor, name, "prices"]);
+        let Some(prices) = ask::<Price>(url.as_str(), &url)? else { return Ok(None) };
         let region = cloud.and_then(|cloud| cloud.cloud_region_id.as_deref());
         let is = |value: &Option<String>, wanted: &str| {
             value.as_ref().is_none_or(|value| value.eq_ignore_ascii_case(wanted))
@@ -118,11 +111,6 @@ impl Servers {
         Ok(prices.into_iter().map(|price| price.price).min_by(f64::total_cmp))
     }
 
-    /// The address without what may be secret; there is no user, password or query in it.
-    fn name(&self) -> &str {
-        self.url.as_str().trim_end_matches('/')
-    }
-
     fn path(&self, segments: &[&str]) -> Url {
         let mut url = self.url.clone();
         // It has a host, and so a path.
@@ -134,10 +122,11 @@ impl Servers {
 
     fn query(&self, advice: &Advice) -> Url {
         let mut url = self.path(&["servers"]);
+        // It is asked in GiB, and answers in MiB.
         let gib = |mib: u64| (mib as f64 / MIB_PER_GIB).to_string();
         let mut query = url.query_pairs_mut();
         query.append_pair("vcpus_min", &advice.cores.to_string()).append_pair("memory_min", &gib(advice.memory_mib));
-        if let Some(gpus) = advice.gpus.filter(|gpus| *gpus > 0) {
+        if let Some(gpus) = wanted_gpus(advice) {
             query.append_pair("gpu_min", &gpus.to_string());
             if let Some(memory) = advice.gpu_memory_mib {
                 query.append_pair("gpu_memory_total", &gib(memory));
@@ -156,12 +145,10 @@ impl Listed {
     /// If it has a price and holds what is asked for, whatever the service has understood.
     fn holding(self, advice: &Advice) -> Option<Server> {
         let gpus = self.gpu_count.unwrap_or(0.0);
-        let wants_gpus = advice.gpus.unwrap_or(0);
-        let has_gpu_memory = || self.gpu_memory_total.unwrap_or(0.0) >= advice.gpu_memory_mib.unwrap_or(0) as f64;
-        let holds = self.vcpus >= advice.cores
-            && self.memory_amount >= advice.memory_mib as f64
-            && gpus >= f64::from(wants_gpus)
-            && (wants_gpus == 0 || has_gpu_memory());
+        let gpu_memory = self.gpu_memory_total.unwrap_or(0.0);
+        let has_gpus = wanted_gpus(advice)
+            .is_none_or(|wanted| gpus >= f64::from(wanted) && gpu_memory >= advice.gpu_memory_mib.unwrap_or(0) as f64);
+        let holds = self.vcpus >= advice.cores && self.memory_amount >= advice.memory_mib as f64 && has_gpus;
         let usd_per_hour = self.min_price_ondemand.filter(|price| is_price(*price))?;
         let shortened = |name: String| name.chars().take(LONGEST_NAME).collect();
         holds.then(|| Server {
@@ -174,6 +161,11 @@ impl Listed {
             usd_per_hour,
         })
     }
+}
+
+/// None is as good as no GPU.
+fn wanted_gpus(advice: &Advice) -> Option<u32> {
+    advice.gpus.filter(|gpus| *gpus > 0)
 }
 
 fn is_price(usd: f64) -> bool {

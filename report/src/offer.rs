@@ -68,7 +68,7 @@ impl Demand {
             return Some(Self { advice: advice.clone(), wall_secs: run.wall_secs(), cloud: run.cloud.clone() });
         };
         let advice = Advice::worst([&before.advice, advice]).unwrap_or(before.advice);
-        let (wall_secs, cloud) = match run.wall_secs() > before.wall_secs {
+        let (wall_secs, cloud) = match run.wall_secs() >= before.wall_secs {
             true => (run.wall_secs(), run.cloud.clone()),
             false => (before.wall_secs, before.cloud),
         };

@@ -197,7 +197,7 @@ fn whatever_a_service_says_the_summary_is_shown() {
         server[name] = value;
         ok(&json!([server]).to_string())
     };
-    let none = "no machine with a price has 2 cores, 2432 MiB";
+    let none = "no machine with a price has 2 cores, 2560 MiB";
     let no_list = "the answer is no list of objects";
     let cases = [
         (http("500 Oops", "", "secret"), "/servers: the answer is 500"),

@@ -48,21 +48,16 @@ pub(crate) fn compare(
     };
     let of = |conditions: &[Condition], of: Of, wanted: Answer, word: &str| {
         let broken = conditions.iter().filter_map(|condition| {
-            let found = match condition.answer(&before, &after, of) {
+            let answer = |runs: &[&Summary]| condition.answer(&before, runs, of);
+            let found = match answer(&after) {
                 answer if answer == wanted => return None,
                 Answer::NotKnown => "it is not known of every run".to_owned(),
                 _ => condition.finding(&before, &after),
             };
-            // Which ones: a change is one of all of them.
-            let breaks = |run: &&RecordedRun| condition.answer(&before, &[&run.summary], of) != wanted;
-            let breaking: Vec<&RecordedRun> = new.iter().filter(breaks).collect();
-            let runs = match &breaking[..] {
-                _ if condition.needs_baseline() && new.len() > 1 => String::new(),
-                [] => String::new(),
-                [run] => format!("{}: ", run.path.display()),
-                [run, others @ ..] => format!("{} and {} more: ", run.path.display(), others.len()),
-            };
-            Some(format!("{runs}{word} {condition}: {found}"))
+            // A change is one of all runs together.
+            let has_culprits = new.len() == 1 || !condition.needs_baseline();
+            let culprits = new.iter().filter(|run| has_culprits && answer(&[&run.summary]) != wanted);
+            Some(format!("{}{word} {condition}: {found}", named(&culprits.collect::<Vec<_>>())))
         });
         broken.collect::<Vec<_>>()
     };
@@ -72,19 +67,23 @@ pub(crate) fn compare(
     Ok(i32::from(!broken.is_empty()))
 }
 
+/// The runs that something is said of, in front of that.
+fn named(runs: &[&RecordedRun]) -> String {
+    match runs {
+        [] => String::new(),
+        [run] => format!("{}: ", run.path.display()),
+        [run, others @ ..] => format!("{} and {} more: ", run.path.display(), others.len()),
+    }
+}
+
 fn runs(files: &[PathBuf], kinds: &Kinds) -> anyhow::Result<Vec<RecordedRun>> {
     let mut runs = Vec::new();
     read_runs(files, kinds, &mut |run| {
-        runs.push(run);
-        match runs.last() {
-            Some(last) if runs.len() > MOST_RUNS => {
-                bail!(
-                    "{} and what comes after it: more than {MOST_RUNS} runs are too many to compare",
-                    last.path.display()
-                )
-            }
-            _ => Ok(()),
+        if runs.len() == MOST_RUNS {
+            bail!("{} and what comes after it: more than {MOST_RUNS} runs are too many to compare", run.path.display());
         }
+        runs.push(run);
+        Ok(())
     })?;
     Ok(runs)
 }

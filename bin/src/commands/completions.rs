@@ -4,7 +4,9 @@ use std::ffi::OsString;
 
 use clap::Arg;
 use clap_complete::Shell;
+use resource_tracker_core::config::Component;
 use resource_tracker_core::registry::{Kind, Registry};
+use serde_json::Value as Json;
 
 use super::print;
 use crate::cli::Cli;
@@ -60,29 +62,29 @@ pub(crate) fn completions_at(cli: &Cli, shell: Shell, place: usize, words: &[OsS
 
 /// The values that a flag can have: names of components, keys of the configuration. No plugin is loaded for that.
 fn values(cli: &Cli, flag: &Arg) -> Vec<Word> {
+    let flag = flag.get_id().as_str();
+    if !["enable", "disable", "set"].contains(&flag) {
+        return Vec::new();
+    }
     let settings = tables_and_file(Registry::new(), &config_file(cli));
     let components = Kind::ALL.into_iter().flat_map(|kind| {
         let components = settings.components(kind).unwrap_or_default();
         components.into_iter().map(move |component| (kind, component))
     });
-    match flag.get_id().as_str() {
-        "enable" | "disable" => {
-            components.map(|(_, component)| Word::new(component.name, component.component_type.description)).collect()
-        }
-        "set" => {
-            let keys = |table: String, schema: serde_json::Value| {
-                let keys = schema["properties"].as_object().cloned().unwrap_or_default();
-                let about = |key: &serde_json::Value| key["description"].as_str().unwrap_or_default().to_owned();
-                keys.into_iter().map(move |(name, key)| Word::new(format!("{table}.{name}="), &about(&key)))
-            };
-            let of_program = KNOWN_TABLES.into_iter().flat_map(|table| keys(table.name().to_owned(), table.schema()));
-            let of_components = components.flat_map(|(kind, component)| {
-                let table = format!("{}.{}", kind.table(), component.name);
-                let enabled = Word::new(format!("{table}.enabled="), "Whether it is on");
-                std::iter::once(enabled).chain(keys(table, component.component_type.schema()))
-            });
-            of_program.chain(of_components).collect()
-        }
-        _ => Vec::new(),
+    if flag != "set" {
+        let word = |component: Component| Word::new(component.name, component.component_type.description);
+        return components.map(|(_, component)| word(component)).collect();
     }
+    let keys = |table: String, schema: Json| {
+        let keys = schema["properties"].as_object().cloned().unwrap_or_default();
+        let about = |key: &Json| key["description"].as_str().unwrap_or_default().to_owned();
+        keys.into_iter().map(move |(name, key)| Word::new(format!("{table}.{name}="), &about(&key)))
+    };
+    let of_program = KNOWN_TABLES.into_iter().flat_map(|table| keys(table.name().to_owned(), table.schema()));
+    let of_components = components.flat_map(|(kind, component)| {
+        let table = format!("{}.{}", kind.table(), component.name);
+        let enabled = Word::new(format!("{table}.enabled="), "Whether it is on");
+        std::iter::once(enabled).chain(keys(table, component.component_type.schema()))
+    });
+    of_program.chain(of_components).collect()
 }
