@@ -43,7 +43,7 @@ pub use job::JobSummary;
 pub use kinds::{Kind, Kinds};
 pub use machine::{FullFileSystem, MachineSummary};
 pub use markdown::markdown;
-pub use offer::{Demand, Offer, Server, offer_markdown, offer_text};
+pub use offer::{Demand, Offer, Present, Server, offer_markdown, offer_text};
 pub use other_sections::Figure;
 pub use phases::PhaseSummary;
 pub use recording::{RecordedRun, read_runs};

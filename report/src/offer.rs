@@ -52,17 +52,24 @@ pub struct Offer {
     pub server: Server,
     /// What such a run costs on it, if it takes as long there.
     pub usd: f64,
-    /// What an hour costs of the machine that the run was on. Null when that is not known.
-    pub present_usd_per_hour: Option<f64>,
-    /// What the run has cost there.
-    pub present_usd: Option<f64>,
+    /// What the machine costs that the run was on. Null when that is not known.
+    pub present: Option<Present>,
+}
+
+/// What a run costs where it was.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Present {
+    /// What an hour costs, in US dollars.
+    pub usd_per_hour: f64,
+    /// What the run has cost.
+    pub usd: f64,
     /// How much less the offer is; below zero when it is more.
-    pub saving_usd: Option<f64>,
+    pub saving_usd: f64,
 }
 
 impl Demand {
     /// What these runs need, of those that are known to have ended well. `None` when none of them tells.
-    pub fn of<'a>(before: Option<Self>, run: &Summary) -> Option<Self> {
+    pub fn of(before: Option<Self>, run: &Summary) -> Option<Self> {
         let Some(advice) = run.advice.as_ref().filter(|_| run.is_success()) else { return before };
         let Some(before) = before else {
             return Some(Self { advice: advice.clone(), wall_secs: run.wall_secs(), cloud: run.cloud.clone() });
@@ -79,10 +86,13 @@ impl Demand {
 impl Offer {
     /// For that long. `present_usd_per_hour`: what the machine costs that the run was on.
     pub fn new(demand: Demand, server: Server, present_usd_per_hour: Option<f64>) -> Self {
-        let cost = |per_hour: f64| per_hour * demand.wall_secs / 3600.0;
-        let (usd, present_usd) = (cost(server.usd_per_hour), present_usd_per_hour.map(cost));
-        let saving_usd = present_usd.map(|present| present - usd);
-        Self { demand, server, usd, present_usd_per_hour, present_usd, saving_usd }
+        let cost = |usd_per_hour: f64| usd_per_hour * demand.wall_secs / 3600.0;
+        let usd = cost(server.usd_per_hour);
+        let present = present_usd_per_hour.map(|usd_per_hour| {
+            let present = cost(usd_per_hour);
+            Present { usd_per_hour, usd: present, saving_usd: present - usd }
+        });
+        Self { usd, present, demand, server }
     }
 
     /// As rows of a summary, all of it printable.
@@ -100,21 +110,18 @@ impl Offer {
             time(self.demand.wall_secs),
         );
         let mut rows = vec![("Cheapest", machine)];
-        if let (Some(per_hour), Some(present), Some(saving)) =
-            (self.present_usd_per_hour, self.present_usd, self.saving_usd)
-        {
-            let cloud = self.demand.cloud.as_ref();
-            let name = |of: fn(&CloudMetrics) -> &Option<String>| {
-                cloud.and_then(|cloud| of(cloud).clone()).unwrap_or_default()
-            };
-            let machine =
-                format!("{} {}", name(|cloud| &cloud.cloud_vendor_id), name(|cloud| &cloud.cloud_instance_type));
-            let share = 100.0 * saving / present;
-            let text = match saving > 0.0 {
-                true => format!("{} of {} ({share:.0} %)", usd(saving), usd(present)),
+        if let (Some(present), Some(cloud)) = (&self.present, &self.demand.cloud) {
+            let text = match present.saving_usd > 0.0 {
+                true => {
+                    let share = 100.0 * present.saving_usd / present.usd;
+                    format!("{} of {} ({share:.0} %)", usd(present.saving_usd), usd(present.usd))
+                }
                 false => "nothing".to_owned(),
             };
-            rows.push(("Saves", format!("{text}: {machine}, which it was on, is {} an hour", usd(per_hour))));
+            let name = [&cloud.cloud_vendor_id, &cloud.cloud_instance_type]
+                .map(|name| name.as_deref().unwrap_or("?"))
+                .join(" ");
+            rows.push(("Saves", format!("{text}: {name}, which it was on, is {} an hour", usd(present.usd_per_hour))));
         }
         rows.into_iter().map(|(label, text)| (label, printable(&text))).collect()
     }

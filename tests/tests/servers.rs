@@ -8,14 +8,14 @@ use resource_tracker_tests::server::{Server, http};
 use resource_tracker_tests::{command, number, samples, text, track, tracker};
 use serde_json::{Value as Json, json};
 
-/// Machines, as the service knows them: the vendor, the name, the CPUs, the memory in MiB, the GPUs, their memory in MiB, and the price.
-const CATALOGUE: [(&str, &str, u32, u32, u32, u32, Option<f64>); 6] = [
-    ("hcloud", "spot-only", 4, 65_536, 0, 0, None),
-    ("hcloud", "cx22", 2, 4096, 0, 0, Some(0.0073)),
-    ("aws", "t3.large", 2, 8192, 0, 0, Some(0.0832)),
-    ("aws", "c5.xlarge", 4, 8192, 0, 0, Some(0.17)),
-    ("aws", "g4dn.xlarge", 4, 16_384, 1, 16_384, Some(0.526)),
-    ("gcp", "a2-highgpu-2g", 24, 174_080, 2, 81_920, Some(7.35)),
+/// Machines, as the service knows them: the vendor and the name; CPUs, MiB of memory, GPUs, and MiB of their memory; the price.
+const CATALOGUE: [(&str, &str, [u32; 4], Option<f64>); 6] = [
+    ("hcloud", "spot-only", [4, 65_536, 0, 0], None),
+    ("hcloud", "cx22", [2, 4096, 0, 0], Some(0.0073)),
+    ("aws", "t3.large", [2, 8192, 0, 0], Some(0.0832)),
+    ("aws", "c5.xlarge", [4, 8192, 0, 0], Some(0.17)),
+    ("aws", "g4dn.xlarge", [4, 16_384, 1, 16_384], Some(0.526)),
+    ("gcp", "a2-highgpu-2g", [24, 174_080, 2, 81_920], Some(7.35)),
 ];
 
 /// What the service answers. Its memory is in GiB, and what it does not know it refuses.
@@ -35,26 +35,23 @@ fn keeper(head: &str) -> Vec<u8> {
     if path != "/api/servers" {
         return http("404 Not Found", "", "{\"detail\":\"Not Found\"}");
     }
-    let (mut cores, mut memory, mut gpus, mut gpu_memory) = (0.0, 0.0, 0.0, 0.0);
+    let mut least = [0.0; 4];
     for (name, value) in query.split('&').map(|pair| pair.split_once('=').unwrap()) {
+        let number = || value.parse::<f64>().unwrap();
         match name {
-            "vcpus_min" => cores = value.parse().unwrap(),
-            "memory_min" => memory = 1024.0 * value.parse::<f64>().unwrap(),
-            "gpu_min" => gpus = value.parse().unwrap(),
-            "gpu_memory_total" => gpu_memory = 1024.0 * value.parse::<f64>().unwrap(),
+            "vcpus_min" => least[0] = number(),
+            "memory_min" => least[1] = 1024.0 * number(),
+            "gpu_min" => least[2] = number(),
+            "gpu_memory_total" => least[3] = 1024.0 * number(),
             "order_by" if value == "min_price_ondemand" => (),
             "order_dir" if value == "asc" => (),
-            "limit" if value.parse::<u32>().is_ok_and(|limit| limit > 0) => (),
+            "limit" if number() >= 1.0 => (),
             _ => return http("422 Unprocessable Content", "", "{}"),
         }
     }
-    let holds = CATALOGUE.iter().filter(|(_, _, vcpus, mib, count, gpu_mib, _)| {
-        f64::from(*vcpus) >= cores
-            && f64::from(*mib) >= memory
-            && f64::from(*count) >= gpus
-            && f64::from(*gpu_mib) >= gpu_memory
-    });
-    let servers = holds.map(|(vendor, name, vcpus, memory, gpus, gpu_memory, price)| {
+    let holds =
+        CATALOGUE.iter().filter(|(_, _, has, _)| has.iter().zip(least).all(|(has, least)| f64::from(*has) >= least));
+    let servers = holds.map(|(vendor, name, [vcpus, memory, gpus, gpu_memory], price)| {
         json!({
             "vendor_id": vendor, "server_id": name, "api_reference": name, "name": name, "cpu_architecture": "x86_64", "vcpus": vcpus,
             "memory_amount": memory, "gpu_count": gpus, "gpu_memory_total": gpu_memory, "min_price_ondemand": price,
@@ -144,7 +141,7 @@ fn the_cheapest_machine_that_holds_it_is_told() {
     let offer = &lines[3]["offer"];
     assert_eq!((&offer["server"]["name"], &offer["demand"]["advice"]["gpus"]), (&json!("c5.xlarge"), &Json::Null));
     assert!(
-        (number(offer, "/usd") - 0.17).abs() < 1e-9 && (number(offer, "/saving_usd") - 0.024).abs() < 1e-9,
+        (number(offer, "/usd") - 0.17).abs() < 1e-9 && (number(offer, "/present/saving_usd") - 0.024).abs() < 1e-9,
         "{offer}"
     );
     let (stdout, _, _) = summary(&["--markdown", "--servers", &url], &several);
@@ -260,6 +257,9 @@ fn a_run_that_does_not_say_what_it_needs_is_not_asked_for() {
     let server = Server::start(keeper);
     let (stdout, stderr, code) = summary(&["--servers", &server.url], &[&path]);
     assert!(stdout.contains("exited with 3") && code == Some(1), "{stdout}");
-    assert!(stderr.contains("no run is known to have ended well and says what it needs"), "{stderr}");
+    assert!(
+        stderr.contains("nobody was asked, because no run that is known to have ended well says what it needs"),
+        "{stderr}"
+    );
     assert!(server.requests().is_empty());
 }

@@ -25,6 +25,9 @@ pub(super) fn kinds(cli: &Cli) -> Kinds {
     Kinds::of_schema(move || sample_schema(crate::PROGRAM, &registry))
 }
 
+const NOBODY_ASKED: &str =
+    "--servers: nobody was asked, because no run that is known to have ended well says what it needs";
+
 /// How it is said.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
@@ -67,12 +70,7 @@ pub(crate) fn summary(cli: &Cli, tool: &SummaryTool) -> anyhow::Result<i32> {
 
 /// Says what the next run would cost, and returns 1 when that is not known in full. What was said before stands.
 fn say_cheapest(servers: &Servers, demand: Option<Demand>, form: Form) -> anyhow::Result<i32> {
-    let found =
-        match demand {
-            Some(demand) => servers.cheapest(demand),
-            None => Err("--servers: no run is known to have ended well and says what it needs, so none was looked for"
-                .to_owned()),
-        };
+    let found = demand.map_or_else(|| Err(NOBODY_ASKED.to_owned()), |demand| servers.cheapest(demand));
     let problem = match found {
         Ok(Found { offer, problem }) => {
             let text = match form {
