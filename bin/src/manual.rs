@@ -29,7 +29,7 @@ const EXIT_STATUS: [(&str, &[(&str, &str)]); 7] = [
         "summary",
         &[
             ("0", "All that was asked for was said."),
-            ("1", "With --servers: no machine could be told. The summary is there."),
+            ("1", "With --servers: no machine could be told, or not what it saves. The summary is there all the same."),
             ("2", "A file cannot be read, or is no recording."),
         ],
     ),
@@ -72,7 +72,7 @@ const ENVIRONMENT: [(&str, &str); 6] = [
         "With it, samples are streamed to the Sentinel service, and the cloud is asked what machine this is. Without it nothing is sent.",
     ),
     ("SENTINEL_API_URL", "Where that service is."),
-    ("HTTPS_PROXY, ALL_PROXY, NO_PROXY", "The proxy on the way to it."),
+    ("HTTPS_PROXY, ALL_PROXY, NO_PROXY", "The proxy on the way to that service, and to that of summary --servers."),
     ("XDG_STATE_HOME, HOME", "Where the spool is."),
     ("NO_COLOR, TERM", "A summary has colours on a terminal, unless the one is set or the other is dumb."),
 ];
@@ -97,8 +97,8 @@ pub(crate) fn page_of(words: &[String]) -> Result<Vec<u8>, String> {
     let mut tool = &whole;
     for word in words {
         tool = tool.find_subcommand(word).ok_or_else(|| {
-            let names: Vec<&str> = tool.get_subcommands().map(Command::get_name).collect();
-            format!("there is no page about {word:?}; there are those about {}", names.join(", "))
+            let names: Vec<&str> = whole.get_subcommands().map(Command::get_name).collect();
+            format!("there is no page about {:?}; there are those about {}", words.join(" "), names.join(", "))
         })?;
     }
     Ok(page(tool))
