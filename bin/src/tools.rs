@@ -84,6 +84,8 @@ pub(crate) enum Action {
     },
 }
 
+const SERVERS: &str = "Ask this service for the cheapest machine that holds it: https://keeper.sparecores.net";
+
 /// What `summary` is asked for.
 #[derive(Debug, Args)]
 pub(crate) struct SummaryTool {
@@ -93,8 +95,8 @@ pub(crate) struct SummaryTool {
     /// Print it for the page of a job
     #[arg(long)]
     pub(crate) markdown: bool,
-    /// Ask this service for the cheapest machine that holds it: https://keeper.sparecores.net
-    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    // As a doc comment the address would have to be in brackets.
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url, help = SERVERS)]
     pub(crate) servers: Option<String>,
     /// Ask it also without encryption on another machine
     #[arg(long, requires = "servers")]

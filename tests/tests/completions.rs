@@ -36,7 +36,7 @@ fn path(folder: &Path) -> String {
 /// What stands on the line, and what a TAB puts behind it: of the tracker, of the shell, of the command.
 const ENDINGS: [(&str, &str); 16] = [
     ("config sh", "ow"),
-    ("-i 2 conf", "ig"),
+    ("-i 2 compone", "nts"),
     ("help config ch", "eck"),
     ("summary --markd", "own"),
     ("config show --enable cpu,netw", "ork"),
