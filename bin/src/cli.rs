@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use clap::builder::ValueParser;
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, ValueHint};
 use resource_tracker_core::config::Interval;
-use resource_tracker_report::Condition;
 
 use crate::tables::NO_PROCESS_ID;
+use crate::tools::{self, Action};
 
 const VERSION: &str =
     concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("TRACKER_COMMIT"), ", ", env!("TRACKER_TARGET"), ")");
@@ -20,19 +20,28 @@ The command starts at once and keeps its input, output, signals and exit code. S
 object a line, or to the file of --output; on a terminal a summary at the end takes their place. Without a command, the machine is sampled until SIGTERM or Ctrl-C, and
 samples go to standard output.";
 
-const EXAMPLES: &str = "Examples:
-  Record a training run every half second, in a file
-      resource-tracker -i 0.5 -o run.jsonl -- python train.py --epochs 50
+/// What the program is good for, and how that is written.
+pub(crate) const EXAMPLES: [(&str, &str); 3] = [
+    (
+        "Record a training run every half second, in a file",
+        "resource-tracker -i 0.5 -o run.jsonl -- python train.py --epochs 50",
+    ),
+    (
+        "Watch how many cores a process that already runs uses",
+        "resource-tracker --pid 4242 | jq .cpu.process_cores_used",
+    ),
+    (
+        "Keep a day of the whole machine as compressed CSV, one row every ten seconds",
+        "timeout 1d resource-tracker -i 10s -o day.csv.gz",
+    ),
+];
 
-  Watch how many cores a process that already runs uses
-      resource-tracker --pid 4242 | jq .cpu.process_cores_used
-
-  Keep a day of the whole machine as compressed CSV, one row every ten seconds
-      timeout 1d resource-tracker -i 10s -o day.csv.gz
-
-Every flag has an environment variable: --job-name is TRACKER_JOB_NAME, --interval is TRACKER_INTERVAL, and so on; any
+pub(crate) const VARIABLES: &str =
+    "Every flag has an environment variable: --job-name is TRACKER_JOB_NAME, --interval is TRACKER_INTERVAL, and so on; any
 other key of the configuration is TRACKER_ and its path, as in TRACKER_SINKS__FILE__PATH=run.jsonl. What can be given
-more than once is a list with commas: TRACKER_TAG=a=1,b=2. Flags win over variables, variables over the file. The words
+more than once is a list with commas: TRACKER_TAG=a=1,b=2. Flags win over variables, variables over the file.";
+
+const WORDS: &str = "The words
 components, config, summary, compare, mark, schema, upload, completions, man-page and help are commands of the tracker; to run a program of
 that name, put -- in front of it.";
 
@@ -41,7 +50,7 @@ const METADATA: &str = "What the run is called";
 
 #[derive(Debug, Parser)]
 #[command(name = crate::PROGRAM, version = VERSION, about = ABOUT.split_once('\n').map(|(first, _)| first), long_about = ABOUT)]
-#[command(after_help = EXAMPLES, override_usage = "resource-tracker [OPTIONS] [--] [COMMAND [ARGUMENTS]...]")]
+#[command(after_help = after_help(), override_usage = "resource-tracker [OPTIONS] [--] [COMMAND [ARGUMENTS]...]")]
 #[command(subcommand_value_name = "TOOL", subcommand_help_heading = "Tools", max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -63,7 +72,7 @@ pub(crate) struct Cli {
     pub(crate) lists: Lists,
 
     /// The command to run and track, with its arguments
-    #[arg(trailing_var_arg = true, value_name = "COMMAND", conflicts_with = "pid")]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", conflicts_with = "pid", help_heading = None)]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -110,7 +119,7 @@ pub(crate) struct Sampling {
 #[command(next_help_heading = "Where samples go")]
 pub(crate) struct Output {
     /// Append samples to a file instead; - is standard output
-    #[arg(short, long, global = true, value_name = "FILE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(short, long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) output: Option<String>,
 
     /// How samples are written [default: json, or csv for a file named .csv or .csv.gz]
@@ -130,7 +139,7 @@ pub(crate) struct Output {
     pub(crate) summary: bool,
 
     /// The spool: where rows wait until the Sentinel service has them [default: $XDG_STATE_HOME/resource-tracker/spool]
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) spool_dir: Option<PathBuf>,
 
     /// What may wait there, in MiB; the oldest goes first [default: 1024]
@@ -230,88 +239,6 @@ impl Lists {
     }
 }
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum Action {
-    /// List sources and sinks: what is on and why, and their keys
-    Components,
-    /// Look at the configuration
-    Config {
-        #[command(subcommand)]
-        action: ConfigAction,
-    },
-    /// Say what recorded runs took, and what to ask for the next time
-    Summary {
-        /// Print all figures as a JSON object for each run
-        #[arg(long, conflicts_with = "markdown")]
-        json: bool,
-        /// Print it for the page of a job
-        #[arg(long)]
-        markdown: bool,
-        /// Recordings in JSON Lines, compressed or not; - is standard input
-        #[arg(required = true, value_name = "FILE")]
-        files: Vec<PathBuf>,
-    },
-    /// Show what differs between recorded runs, and exit 1 if a limit is not kept
-    Compare {
-        /// Exit 1 if this is so, of the new runs or of the change: peak_memory > +10%, wall_time > 1h
-        #[arg(long, value_name = "CONDITION")]
-        fail_if: Vec<Condition>,
-        /// Exit 1 unless this is so: cpu_time < 60s
-        #[arg(long, value_name = "CONDITION")]
-        budget: Vec<Condition>,
-        /// Recordings of the baseline; all other files are new ones then
-        #[arg(long, value_name = "FILE", num_args = 1..)]
-        baseline: Vec<PathBuf>,
-        /// Print the differences as JSON
-        #[arg(long)]
-        json: bool,
-        /// Recordings: the baseline and, after it, the new ones
-        #[arg(required = true, value_name = "FILE")]
-        files: Vec<PathBuf>,
-    },
-    /// From inside a command: name what it does now; without a tracker around it nothing happens
-    Mark {
-        /// A phase of this name begins beside others that go on
-        #[arg(long, conflicts_with = "end")]
-        begin: bool,
-        /// The phase of this name ends
-        #[arg(long)]
-        end: bool,
-        /// What the command does; without --begin and --end what it did before has ended
-        name: String,
-    },
-    /// Print the JSON Schema of a sample
-    Schema {
-        /// Print it as tables for people
-        #[arg(long)]
-        markdown: bool,
-    },
-    /// Send what earlier runs could not send to Sentinel, and exit 1 if anything is left
-    Upload {
-        /// Only say what would be sent
-        #[arg(long)]
-        dry_run: bool,
-        /// Where rows wait, when it is not the usual place
-        directory: Option<PathBuf>,
-    },
-    /// Print a completion script
-    #[command(arg_required_else_help = true)]
-    Completions {
-        /// For which shell
-        shell: clap_complete::Shell,
-    },
-    /// Print the manual page
-    ManPage,
-}
-
-#[derive(Debug, Clone, Copy, Subcommand)]
-pub(crate) enum ConfigAction {
-    /// Report everything that is wrong with it, and exit 1 if anything is
-    Check,
-    /// Print the merged configuration, and where each value is from
-    Show,
-}
-
 /// `KEY=VALUE` in its parts.
 pub(crate) fn assignment(text: &str) -> Result<(String, String), &'static str> {
     let (key, value) = text.split_once('=').ok_or("must be KEY=VALUE")?;
@@ -322,15 +249,16 @@ fn process_id(text: &str) -> Result<i32, &'static str> {
     text.parse().ok().filter(|pid| *pid > 0).ok_or(NO_PROCESS_ID)
 }
 
-/// The command line as clap sees it.
-pub(crate) fn command() -> clap::Command {
-    Cli::command().mut_subcommands(with_lists)
+fn after_help() -> String {
+    let examples: String = EXAMPLES.iter().map(|(what, line)| format!("  {what}\n      {line}\n\n")).collect();
+    format!("Examples:\n{examples}{VARIABLES} {WORDS}")
 }
 
-fn with_lists(tool: clap::Command) -> clap::Command {
-    // The flags alone: the description would take the place of the tool's.
-    let lists = Lists::augment_args(clap::Command::default());
-    tool.mut_subcommands(with_lists).args(lists.get_arguments().cloned())
+/// The command line as clap sees it.
+pub(crate) fn command() -> clap::Command {
+    let command = Cli::command();
+    let flags: Vec<Arg> = command.get_arguments().filter(|flag| flag.get_long().is_some()).cloned().collect();
+    command.mut_subcommands(|tool| tools::with_flags(tool, &flags))
 }
 
 /// Prints what clap has to say: help in full, an error in one line. Returns the exit code.
@@ -362,7 +290,7 @@ mod tests {
         let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
         let (last, others) = names.split_last().unwrap();
         let expected = format!("The words {} and {last} are commands of the tracker", others.join(", "));
-        let help = super::EXAMPLES.split_whitespace().collect::<Vec<_>>().join(" ");
+        let help = super::WORDS.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(help.contains(&expected), "{expected} is not in: {help}");
     }
 }

@@ -11,22 +11,26 @@
 mod attached;
 mod cli;
 mod commands;
+mod completion;
 mod ending;
 mod family;
 mod fork_mark;
 mod heap;
 mod inherited;
 mod logger;
+mod manual;
 mod outputs;
 mod plan;
 mod plugins;
 mod run;
+mod servers;
 mod settings;
 mod signals;
 mod stack_limit;
 mod standalone;
 mod surroundings;
 mod tables;
+mod tools;
 mod variables;
 mod wrapper;
 
@@ -37,11 +41,12 @@ use resource_tracker_report as _;
 use resource_tracker_sinks as _;
 use resource_tracker_sources as _;
 
-use cli::{Action, Cli};
+use cli::Cli;
 use ending::Ending;
 #[doc(hidden)]
 pub use heap::Heap;
 use inherited::{CommandLine, Inherited};
+use tools::Action;
 
 /// The exit code for a usage or configuration error; no command was started.
 const USAGE: i32 = 2;
@@ -100,7 +105,7 @@ fn run(arguments: Vec<OsString>, inherited: &Inherited) -> Ending {
         None => return run::run(&cli, inherited).unwrap_or_else(|error| refuse(&error)),
         Some(Action::Components) => commands::components(&cli),
         Some(Action::Config { action }) => commands::config(&cli, action),
-        Some(Action::Summary { json, markdown, files }) => commands::summary(&cli, files, *json, *markdown),
+        Some(Action::Summary(tool)) => commands::summary(&cli, tool),
         Some(Action::Compare { fail_if, budget, baseline, json, files }) => {
             let limits = commands::Limits { fail_if, budget };
             commands::compare(&cli, baseline, files, &limits, *json)
@@ -108,8 +113,12 @@ fn run(arguments: Vec<OsString>, inherited: &Inherited) -> Ending {
         Some(Action::Mark { begin, end, name }) => commands::mark(name, *begin, *end),
         Some(Action::Schema { markdown }) => commands::schema(&cli, *markdown),
         Some(Action::Upload { dry_run, directory }) => commands::upload(&cli, *dry_run, directory.as_deref()),
-        Some(Action::Completions { shell }) => commands::completions(*shell),
-        Some(Action::ManPage) => commands::man_page(),
+        Some(Action::Completions { shell, at: None, .. }) => commands::completions(*shell),
+        Some(Action::Completions { shell, at: Some(place), words }) => {
+            commands::completions_at(&cli, *shell, *place, words)
+        }
+        Some(Action::ManPage { dir: Some(dir), .. }) => commands::man_pages(dir),
+        Some(Action::ManPage { dir: None, tool }) => commands::man_page(tool),
     };
     result.map_or_else(|error| refuse(&error), Ending::Exited)
 }

@@ -30,7 +30,7 @@ fn code(text: &str) -> String {
 }
 
 /// A text without any markup.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {
         if "\\`*_{}[]<>#|!~&".contains(char) {

@@ -10,7 +10,8 @@ use crate::units::memory;
 const ENOUGH_BYTES: u64 = 10_000_000_000;
 
 /// Each rule, in the order in which the notes are told.
-const RULES: [fn(&Summary) -> Option<String>; 11] = [
+const RULES: [fn(&Summary) -> Option<String>; 12] = [
+    unknown_end,
     oom_kills,
     throttled,
     unused_gpu,
@@ -27,6 +28,12 @@ const RULES: [fn(&Summary) -> Option<String>; 11] = [
 /// The notes on a run.
 pub(crate) fn notes(summary: &Summary) -> Vec<String> {
     RULES.iter().filter_map(|rule| rule(summary)).collect()
+}
+
+/// What is to be asked for is told all the same: it is the best that is known.
+fn unknown_end(summary: &Summary) -> Option<String> {
+    (summary.advice.is_some() && summary.outcome.is_none())
+        .then(|| "how it ended is not known, nor what it needed after the last sample: it may be more".to_owned())
 }
 
 fn oom_kills(summary: &Summary) -> Option<String> {

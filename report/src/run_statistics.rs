@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use resource_tracker_core::Sample;
-use resource_tracker_metrics::{OutcomeMetrics, ProcessAccounting, RunMetrics};
+use resource_tracker_metrics::{CloudMetrics, OutcomeMetrics, ProcessAccounting, RunMetrics};
 
 use crate::cgroup::Cgroup;
 use crate::gpu::GpuStatistics;
@@ -31,6 +31,7 @@ pub struct RunStatistics {
     job: Job,
     machine: Machine,
     gpus: GpuStatistics,
+    cloud: Option<CloudMetrics>,
     cgroup: Cgroup,
     phases: Phases,
     others: OtherSections,
@@ -68,6 +69,9 @@ impl RunStatistics {
         if let Some(run) = readable.first::<RunMetrics>(sample) {
             self.run = Some(run.into_owned());
         }
+        if let Some(cloud) = readable.first::<CloudMetrics>(sample) {
+            self.cloud = Some(cloud.into_owned());
+        }
         if let Some(outcome) = readable.first::<OutcomeMetrics>(sample) {
             self.outcome = Some(outcome.into_owned());
         }
@@ -103,6 +107,7 @@ impl RunStatistics {
             job,
             machine: self.machine.summary(),
             gpus: self.gpus.summary(),
+            cloud: self.cloud.clone(),
             cgroup: self.cgroup.summary(is_own),
             phases: self.phases.summary(),
             sections: self.others.summary(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use resource_tracker_metrics::{OutcomeMetrics, RunMetrics};
+use resource_tracker_metrics::{CloudMetrics, OutcomeMetrics, RunMetrics};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,8 @@ pub struct Summary {
     pub machine: MachineSummary,
     /// What each GPU did.
     pub gpus: Vec<GpuSummary>,
+    /// The cloud that the machine is rented from. Null when nobody asked.
+    pub cloud: Option<CloudMetrics>,
     /// What the cgroup says.
     pub cgroup: Option<CgroupSummary>,
     /// What the job used in each of the phases that it named.

@@ -199,6 +199,7 @@ fn notes_for_who_looks_after_it() {
         ),
         (run(&json!({ "cpu": { "process_swap_mib": 50.0 } })), "50 MiB of the job's memory was in swap"),
         (run(&json!({ "cpu": { "process_accounting": "sampled" } })), "CPU time of children for which nobody waited"),
+        (run_of(10, &Json::Null, &json!({})), "how it ended is not known, nor what it needed after the last sample"),
         (minute(&gpu(0.0, 0.0, 0.0)), "the machine has a GPU, and the job used none"),
         (run(&gpu(5.0, 0.05, 900.0)), "the GPUs that the job used were idle for 95 % of the time"),
         (run_of(1, &json!({ "exit_code": 0 }), &json!({})), "1 sample says little"),

@@ -41,7 +41,7 @@ impl Look {
 pub fn text(summary: &Summary, look: Look) -> String {
     let rows = Rows::of(summary);
     let style = |style: Style| if look.colour { style } else { Style::new() };
-    let bold = style(Style::new().bold());
+    let bold = bold(look);
     let ending = match rows.has_failed {
         true => style(Style::new().bold().fg_color(Some(AnsiColor::Red.into()))),
         false => bold,
@@ -53,25 +53,41 @@ pub fn text(summary: &Summary, look: Look) -> String {
     let has_bars = look.width == 0 || look.width >= WIDE;
     let labels = rows.rows.iter().map(|row| row.label.as_str()).chain(rows.remarks.iter().map(|(label, _)| *label));
     let label_width = labels.map(str::len).max().unwrap_or(0);
-    let left =
-        |bar: usize| if look.width == 0 { 0 } else { look.width.saturating_sub(label_width + 2 + bar).max(NARROWEST) };
+    let left = |bar: usize| left(look, label_width + 2 + bar);
     for row in &rows.rows {
         let bar = row.share.filter(|_| has_bars).map(|share| format!("{}  ", bar(share))).unwrap_or_default();
         let text = cut(&row.text, left(bar.len()));
         lines.push(format!("{bold}{:label_width$}{bold:#}  {bar}{text}", row.label));
     }
     for (label, text) in &rows.remarks {
-        let wrapped = textwrap::wrap(text, if look.width == 0 { usize::MAX } else { left(0) });
+        let labelled = labelled(label, text, label_width, look);
         // A narrow terminal gets more lines; what has no room is in the JSON.
-        if has_bars && lines.len() + wrapped.len() > LINES {
+        if has_bars && lines.len() + labelled.len() > LINES {
             break;
         }
-        for (index, text) in wrapped.iter().enumerate() {
-            let label = if index == 0 { *label } else { "" };
-            lines.push(format!("{bold}{label:label_width$}{bold:#}  {text}"));
-        }
+        lines.extend(labelled);
     }
     lines.iter().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+fn bold(look: Look) -> Style {
+    if look.colour { Style::new().bold() } else { Style::new() }
+}
+
+/// The columns that are left behind so many; 0: as many as it takes.
+fn left(look: Look, taken: usize) -> usize {
+    if look.width == 0 { 0 } else { look.width.saturating_sub(taken).max(NARROWEST) }
+}
+
+/// A text beside its label, on as many lines as it takes.
+pub(crate) fn labelled(label: &str, text: &str, label_width: usize, look: Look) -> Vec<String> {
+    let (bold, width) = (bold(look), left(look, label_width + 2));
+    let wrapped = textwrap::wrap(text, if width == 0 { usize::MAX } else { width });
+    let line = |(index, text)| {
+        let label = if index == 0 { label } else { "" };
+        format!("{bold}{label:label_width$}{bold:#}  {text}")
+    };
+    wrapped.into_iter().enumerate().map(line).collect()
 }
 
 /// `[####------]`, of what was used of what there was.

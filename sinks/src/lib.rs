@@ -4,6 +4,7 @@ mod columns;
 mod csv;
 mod encode;
 mod file;
+pub mod http;
 pub mod sentinel;
 mod stdout_json;
 mod stream;

@@ -6,6 +6,7 @@ pub mod plugin;
 mod recording;
 pub mod sandbox;
 pub mod sentinel;
+pub mod server;
 pub mod spool;
 pub mod terminal;
 

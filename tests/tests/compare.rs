@@ -52,6 +52,7 @@ fn limits_fail_a_job_of_ci() {
     let found = "failed, because peak_memory > +10%: it is +15.0 %, from 100 MiB to 115 MiB";
     assert!(said("peak_memory > +10%").contains(found), "{}", said("peak_memory > +10%"));
     assert!(said("peak_memory > 110M").contains("it is 115 MiB"), "{}", said("peak_memory > 110M"));
+    assert!(said("peak_memory > 110M").contains("new-0.jsonl: failed, because "), "{}", said("peak_memory > 110M"));
     // A value needs nothing to be compared with; a change does.
     assert_eq!(compare(&both[1..], &["--budget", "peak_memory < 120MiB"]).0, Some(0));
     for (files, limits, problem) in [
@@ -92,5 +93,21 @@ fn all_new_runs_have_to_keep_a_limit() {
     let folder = tempfile::tempdir().unwrap();
     let files = [runs(folder.path(), "old", &[100.0]), runs(folder.path(), "new", &[90.0, 95.0, 500.0])].concat();
     assert_eq!(compare(&files, &["--budget", "peak_memory < 200MiB"]).0, Some(1));
-    assert_eq!(compare(&files, &["--fail-if", "peak_memory > 200MiB"]).0, Some(1));
+    let (code, _, stderr) = compare(&files, &["--fail-if", "peak_memory > 200MiB"]);
+    assert!(code == Some(1) && stderr.contains("new-2.jsonl: failed, because "), "{stderr}");
+    let (_, _, stderr) = compare(&files, &["--budget", "peak_memory < 92MiB"]);
+    assert!(stderr.contains("new-1.jsonl and 1 more: not within the budget "), "{stderr}");
+}
+
+#[test]
+fn all_files_behind_a_baseline_are_of_it_up_to_the_dashes() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = [runs(folder.path(), "old", &[100.0]), runs(folder.path(), "new", &[115.0])].concat();
+    let files: Vec<&str> = files.iter().map(|file| file.to_str().unwrap()).collect();
+    let output = track(["compare", "--baseline", files[0], files[1]]);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("put -- in front of the new runs: --baseline old.jsonl -- new.jsonl"), "{said}");
+    let output = track(["compare", "--baseline", files[0], "--", files[1]]);
+    assert!(output.status.success() && text(&output.stdout).contains("+15.0 %"), "{}", text(&output.stderr));
 }

@@ -104,32 +104,6 @@ fn flags_may_stand_behind_the_name_of_a_tool() {
 }
 
 #[test]
-fn bash_completes_flags_behind_the_name_of_a_tool() {
-    let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("completions"), track(["completions", "bash"]).stdout).unwrap();
-    let complete = |words: &str| {
-        let script = format!(
-            "source completions; COMP_WORDS=(resource-tracker {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
-             function=$(complete -p resource-tracker | sed 's/.*-F \\([^ ]*\\).*/\\1/')
-             $function resource-tracker \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"
-             echo ${{COMPREPLY[@]}}"
-        );
-        let output = command("bash").args(["-c", &script]).current_dir(folder.path()).output().unwrap();
-        assert_eq!(text(&output.stderr), "", "{words}");
-        text(&output.stdout).trim_end().to_owned()
-    };
-    for (words, expected) in [
-        ("--spool", "--spool-dir --spool-max"),
-        ("config check --conf", "--config"),
-        ("upload --dry", "--dry-run"),
-        ("upload --spool", "--spool-dir --spool-max"),
-        ("config s", "show"),
-    ] {
-        assert_eq!(complete(words), expected, "{words}");
-    }
-}
-
-#[test]
 fn a_text_that_is_no_text_is_told_an_example() {
     let folder = tempfile::tempdir().unwrap();
     let said = refused(&run_in(folder.path(), &["-o", "x", "--set", "sinks.output.mode=640"]));

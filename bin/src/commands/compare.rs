@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
-use resource_tracker_report::{Answer, Condition, Kinds, Of, Summary, comparison_text, read_runs};
+use resource_tracker_report::{Answer, Condition, Kinds, Of, RecordedRun, Summary, comparison_text, read_runs};
 
 use super::print;
 use super::summary::kinds;
@@ -28,25 +28,36 @@ pub(crate) fn compare(
     let has_limits_alone = limits.fail_if.iter().chain(limits.budget).next().is_some()
         && !limits.fail_if.iter().chain(limits.budget).any(Condition::needs_baseline);
     let (baseline, new) = match files {
-        _ if !baseline.is_empty() => (baseline, files),
+        [_, ..] if !baseline.is_empty() => (baseline, files),
         // Values need nothing to be compared with.
         [_] if has_limits_alone => (&files[..0], files),
-        [_] => bail!("one file is nothing to compare; name the new runs after it, or the old ones with --baseline"),
+        [] => bail!("all files are the baseline; put -- in front of the new runs: --baseline old.jsonl -- new.jsonl"),
+        [file] => {
+            let file = file.display();
+            bail!("one file is nothing to compare: name the new runs after {file}, or the old ones with --baseline")
+        }
         _ => files.split_at(1),
     };
     let kinds = kinds(cli);
-    let (baseline, new) = (summaries(baseline, &kinds)?, summaries(new, &kinds)?);
-    let (baseline, new): (Vec<_>, Vec<_>) = (baseline.iter().collect(), new.iter().collect());
-    let differences = resource_tracker_report::compare(&baseline, &new);
+    let (baseline, new) = (runs(baseline, &kinds)?, runs(new, &kinds)?);
+    let (before, after) = (summaries(&baseline), summaries(&new));
+    let differences = resource_tracker_report::compare(&before, &after);
     match as_json {
         true => print((serde_json::to_string(&differences)? + "\n").as_bytes())?,
         false => print(comparison_text(&differences).as_bytes())?,
     };
-    let of = |conditions: &[Condition], runs: Of, wanted: Answer, word: &str| {
-        let broken = conditions.iter().filter_map(|condition| match condition.answer(&baseline, &new, runs) {
-            answer if answer == wanted => None,
-            Answer::NotKnown => Some(format!("{word} {condition}: it is not known of every run")),
-            _ => Some(format!("{word} {condition}: {}", condition.finding(&baseline, &new))),
+    let of = |conditions: &[Condition], of: Of, wanted: Answer, word: &str| {
+        let broken = conditions.iter().filter_map(|condition| {
+            let answer = |runs: &[&Summary]| condition.answer(&before, runs, of);
+            let found = match answer(&after) {
+                answer if answer == wanted => return None,
+                Answer::NotKnown => "it is not known of every run".to_owned(),
+                _ => condition.finding(&before, &after),
+            };
+            // A change is one of all runs together.
+            let has_culprits = new.len() == 1 || !condition.needs_baseline();
+            let culprits = new.iter().filter(|run| has_culprits && answer(&[&run.summary]) != wanted);
+            Some(format!("{}{word} {condition}: {found}", named(&culprits.collect::<Vec<_>>())))
         });
         broken.collect::<Vec<_>>()
     };
@@ -56,14 +67,27 @@ pub(crate) fn compare(
     Ok(i32::from(!broken.is_empty()))
 }
 
-fn summaries(files: &[PathBuf], kinds: &Kinds) -> anyhow::Result<Vec<Summary>> {
-    let mut summaries = Vec::new();
+/// The runs that something is said of, in front of that.
+fn named(runs: &[&RecordedRun]) -> String {
+    match runs {
+        [] => String::new(),
+        [run] => format!("{}: ", run.path.display()),
+        [run, others @ ..] => format!("{} and {} more: ", run.path.display(), others.len()),
+    }
+}
+
+fn runs(files: &[PathBuf], kinds: &Kinds) -> anyhow::Result<Vec<RecordedRun>> {
+    let mut runs = Vec::new();
     read_runs(files, kinds, &mut |run| {
-        summaries.push(run.summary);
-        if summaries.len() > MOST_RUNS {
+        if runs.len() == MOST_RUNS {
             bail!("{} and what comes after it: more than {MOST_RUNS} runs are too many to compare", run.path.display());
         }
+        runs.push(run);
         Ok(())
     })?;
-    Ok(summaries)
+    Ok(runs)
+}
+
+fn summaries(runs: &[RecordedRun]) -> Vec<&Summary> {
+    runs.iter().map(|run| &run.summary).collect()
 }

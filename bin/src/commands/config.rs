@@ -8,10 +8,11 @@ use resource_tracker_core::registry::Kind;
 use serde_json::{Map, Value as Json};
 
 use super::print;
-use crate::cli::{Cli, ConfigAction};
+use crate::cli::Cli;
 use crate::plan::Plan;
 use crate::settings::{config_file, settings, settings_with, tables_and_file};
 use crate::tables::{JobTable, PluginsTable, TrackerTable};
+use crate::tools::ConfigAction;
 use crate::variables;
 
 pub(crate) fn config(cli: &Cli, action: &ConfigAction) -> anyhow::Result<i32> {

@@ -1,15 +1,17 @@
 //! `summary`: what recorded runs took.
 
 use std::io;
-use std::path::PathBuf;
 
+use anyhow::Error;
 use resource_tracker_core::registry::Registry;
 use resource_tracker_core::sample_schema;
-use resource_tracker_report::{Advice, Kinds, Look, json, markdown, read_runs, text};
+use resource_tracker_report::{Demand, Kinds, Look, json, markdown, offer_markdown, offer_text, read_runs, text};
 
 use super::print;
 use crate::cli::Cli;
+use crate::servers::{Found, Servers};
 use crate::settings::{config_file, settings};
+use crate::tools::SummaryTool;
 
 /// Of all sections, those of the plugins that are configured as well. Recordings can be read without a configuration.
 pub(super) fn kinds(cli: &Cli) -> Kinds {
@@ -23,27 +25,66 @@ pub(super) fn kinds(cli: &Cli) -> Kinds {
     Kinds::of_schema(move || sample_schema(crate::PROGRAM, &registry))
 }
 
-pub(crate) fn summary(cli: &Cli, files: &[PathBuf], as_json: bool, as_markdown: bool) -> anyhow::Result<i32> {
-    let look = Look::of(&io::stdout());
-    let mut enough: Option<Advice> = None;
+const NOBODY_ASKED: &str =
+    "--servers: nobody was asked, because no run that is known to have ended well says what it needs";
+
+/// How it is said.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Text(Look),
+    Json,
+    Markdown,
+}
+
+pub(crate) fn summary(cli: &Cli, tool: &SummaryTool) -> anyhow::Result<i32> {
+    let form = match (tool.json, tool.markdown) {
+        (true, _) => Form::Json,
+        (_, true) => Form::Markdown,
+        _ => Form::Text(Look::of(&io::stdout())),
+    };
+    let servers = tool.servers.as_ref().map(|url| Servers::at(url, tool.allow_http)).transpose().map_err(Error::msg)?;
+    let mut demand: Option<Demand> = None;
     let mut count = 0;
-    read_runs(files, &kinds(cli), &mut |run| {
-        let text = match (as_json, as_markdown) {
-            (true, _) => json(&run.summary)?,
-            (_, true) => markdown(&run.summary),
-            _ => text(&run.summary, look),
+    read_runs(&tool.files, &kinds(cli), &mut |run| {
+        let text = match form {
+            Form::Json => json(&run.summary)?,
+            Form::Markdown => markdown(&run.summary),
+            Form::Text(look) => text(&run.summary, look),
         };
-        if count > 0 && !as_json {
+        if count > 0 && form != Form::Json {
             print(b"\n")?;
         }
         print(text.as_bytes())?;
         count += 1;
-        let advice = run.summary.advice.iter().filter(|_| run.summary.is_success());
-        enough = Advice::worst(enough.iter().chain(advice));
+        demand = Demand::of(demand.take(), &run.summary);
         Ok(())
     })?;
-    if let Some(advice) = enough.filter(|_| count > 1 && !as_json) {
-        print(format!("\nEnough for each of the runs that ended well: {}\n", advice.slurm).as_bytes())?;
+    if let Some(demand) = demand.as_ref().filter(|_| count > 1 && form != Form::Json) {
+        print(format!("\nEnough for each of the runs that ended well: {}\n", demand.advice.slurm).as_bytes())?;
     }
-    Ok(0)
+    match servers {
+        Some(servers) => say_cheapest(&servers, demand, form),
+        None => Ok(0),
+    }
+}
+
+/// Says what the next run would cost, and returns 1 when that is not known in full. What was said before stands.
+fn say_cheapest(servers: &Servers, demand: Option<Demand>, form: Form) -> anyhow::Result<i32> {
+    let found = demand.map_or_else(|| Err(NOBODY_ASKED.to_owned()), |demand| servers.cheapest(demand));
+    let problem = match found {
+        Ok(Found { offer, problem }) => {
+            let text = match form {
+                Form::Json => serde_json::to_string(&serde_json::json!({ "offer": offer }))? + "\n",
+                Form::Markdown => offer_markdown(&offer),
+                Form::Text(look) => offer_text(&offer, look),
+            };
+            print(text.as_bytes())?;
+            problem
+        }
+        Err(problem) => Some(problem),
+    };
+    if let Some(problem) = &problem {
+        log::error!("{problem}");
+    }
+    Ok(i32::from(problem.is_some()))
 }

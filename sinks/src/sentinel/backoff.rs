@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::http::Failure;
+use crate::http::Failure;
 
 const LONGEST: Duration = Duration::from_secs(60);
 /// A server that wants to be left alone for longer is asked again after this.

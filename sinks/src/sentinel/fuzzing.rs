@@ -5,12 +5,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::api::{Credentials, Registration};
-use super::http::Answer;
 use super::run_files::Access;
 use super::s3::S3;
 use super::spool::Spool;
 use super::state::State;
 use super::store::Store;
+use crate::http::Answer;
 
 /// What rows may unpack to.
 const LIMIT: u64 = 1 << 16;

@@ -9,7 +9,6 @@ use url::Url;
 
 use super::api::Api;
 use super::backoff::Backoff;
-use super::http::Failure;
 use super::run_directory::RunDirectory;
 use super::run_files::Access;
 use super::s3::S3;
@@ -18,6 +17,7 @@ use super::spool::Spool;
 use super::state::End;
 use super::store::Store;
 use super::upload::Upload;
+use crate::http::Failure;
 
 const ATTEMPTS: u32 = 4;
 /// Somebody may be waiting for it to be sent. A server that asks for a longer pause gets it from a later attempt.

@@ -5,7 +5,6 @@ mod backoff;
 mod facts;
 #[doc(hidden)]
 pub mod fuzzing;
-mod http;
 mod left_behind;
 mod remains;
 mod run_directory;
@@ -16,7 +15,6 @@ mod spool;
 mod spool_limit;
 mod state;
 mod store;
-mod tls;
 mod upload;
 mod worker;
 
@@ -38,9 +36,9 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use crate::columns::Columns;
+use crate::http::{self, Failure};
 use backoff::Backoff;
 pub use facts::SentCommand;
-use http::Failure;
 use left_behind::{Connect, rfc3339};
 pub use left_behind::{LeftBehind, Unsent};
 use run_directory::RunDirectory;
@@ -57,6 +55,9 @@ pub const TOKEN: &str = "SENTINEL_API_TOKEN";
 
 /// Tokens have a few kilobytes at most.
 const LARGEST_TOKEN: u64 = 1 << 16;
+
+/// How a service that is not spoken to encrypted is allowed.
+const ALLOW_HTTP: &str = "set sinks.sentinel-s3.allow_http";
 
 const UNUSABLE: &str = "the spool cannot be used";
 
@@ -145,7 +146,7 @@ impl SentinelConfig {
     }
 
     fn address(&self) -> anyhow::Result<Url> {
-        http::address("api_url", &self.api_url, self.allow_http).map_err(anyhow::Error::msg)
+        http::address("api_url", &self.api_url, self.allow_http, ALLOW_HTTP).map_err(anyhow::Error::msg)
     }
 
     fn connect(&self, token: Secret) -> anyhow::Result<Connect> {
@@ -153,7 +154,7 @@ impl SentinelConfig {
         let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"].into_iter().find_map(|name| {
             let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
             // The requests hold credentials of the store.
-            Some(http::address(name, &text, self.allow_http).map_err(anyhow::Error::msg))
+            Some(http::address(name, &text, self.allow_http, ALLOW_HTTP).map_err(anyhow::Error::msg))
         });
         Ok(Connect { agent: http::agent(), api_url, token, store: endpoint.transpose()? })
     }

@@ -11,7 +11,7 @@ use ureq::http::Method;
 use url::Url;
 
 use super::api::Credentials;
-use super::http::{Answer, Failure, send};
+use crate::http::{Answer, Failure, send};
 
 /// How long a signature is good for.
 const SIGNED_FOR: Duration = Duration::from_secs(300);
@@ -157,7 +157,7 @@ mod tests {
     /// The signature was computed from Amazon's description of it, by another program.
     #[test]
     fn t_s3_04_a_signature_is_the_one_that_was_computed_elsewhere() {
-        let store = S3::new(super::super::http::agent(), None);
+        let store = S3::new(crate::http::agent(), None);
         let bucket = store.bucket("bucket", "eu-central-1").unwrap();
         let at = "2026-01-01T00:00:00Z".parse().unwrap();
         let url = sign(&bucket, "some/prefix/run-1/000000.csv.gz", &credentials(), &at);

@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::api::{Api, Credentials, Data, Finish};
-use super::http::Failure;
 use super::s3::{S3, expiry};
 use super::store::Store;
+use crate::http::Failure;
 
 /// Credentials that end sooner are replaced before they are used.
 const REFRESH_BEFORE: Duration = Duration::from_secs(300);

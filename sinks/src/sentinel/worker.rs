@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 
 use super::backoff::Backoff;
-use super::http::Failure;
 use super::left_behind;
 use super::spool_limit::SpoolLimit;
 use super::state::End;
 use super::store::Batch;
 use super::upload::Upload;
+use crate::http::Failure;
 
 /// How long registration waits for what is found out about host and cloud.
 pub(crate) const FACTS: Duration = Duration::from_secs(3);

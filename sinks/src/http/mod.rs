@@ -1,4 +1,6 @@
-//! HTTP as the service and the store are spoken to: time limits on every call, proxies and certificates of the system.
+//! HTTP as services are spoken to: time limits on every call, proxies and certificates of the system.
+
+mod tls;
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -60,7 +62,7 @@ impl Failure {
 /// An agent that goes through the proxy of the environment and trusts the certificates of the system.
 pub(crate) fn agent() -> Agent {
     let config = Agent::config_builder()
-        .tls_config(super::tls::config())
+        .tls_config(tls::config())
         .http_status_as_error(false)
         .max_redirects(0)
         .timeout_connect(Some(CONNECT))
@@ -70,8 +72,12 @@ pub(crate) fn agent() -> Agent {
     Agent::new_with_config(config)
 }
 
-/// An address that secrets may be sent to: `https`, or `http` to this machine, or to any where it was allowed.
-pub(crate) fn address(name: &str, text: &str, allow_http: bool) -> Result<Url, String> {
+/// An address that may be spoken to: `https`, or `http` to this machine, or to any where it was allowed. `name` is where it was
+/// given, `way_out` how http can be allowed.
+///
+/// # Errors
+/// In words, when it is none.
+pub fn address(name: &str, text: &str, allow_http: bool, way_out: &str) -> Result<Url, String> {
     // What comes before an `@` or after a `?` can be secret.
     let shown = if text.contains(['@', '?', '#']) { "***".to_owned() } else { format!("{text:?}") };
     let url = Url::parse(text).map_err(|error| format!("{name} {shown} is no URL: {error}"))?;
@@ -83,9 +89,7 @@ pub(crate) fn address(name: &str, text: &str, allow_http: bool) -> Result<Url, S
         }
         "https" => Ok(url),
         "http" if is_loopback(&url) || allow_http => Ok(url),
-        "http" => Err(format!(
-            "{name} {shown} would send secrets unencrypted; use https, or set sinks.sentinel-s3.allow_http"
-        )),
+        "http" => Err(format!("{name} {shown} would be spoken to unencrypted; use https, or {way_out}")),
         scheme => Err(format!("{name} {shown} has the scheme {scheme}; it must be https")),
     }
 }
@@ -280,13 +284,31 @@ pub(crate) fn send(
     }
 }
 
+/// What a service without secrets answers to a GET within this time. `None`: there is no such thing.
+///
+/// # Errors
+/// In words, when there is no answer, or not this one. `what` names the request.
+pub fn get(what: &str, url: &Url, limit: Duration) -> Result<Option<Vec<u8>>, String> {
+    let agent = agent();
+    let sent = ureq::http::Request::get(url.as_str()).body(()).map_err(ureq::Error::from).and_then(|request| {
+        let request = agent.configure_request(request).timeout_global(Some(limit));
+        agent.run(if is_only_here(url) { request.proxy(None).build() } else { request.build() })
+    });
+    let answer = Answer::read(what, sent).map_err(|failure| failure.problem().to_owned())?;
+    match answer.status {
+        404 => Ok(None),
+        _ if answer.is_success() => Ok(Some(answer.body)),
+        _ => Err(answer.failure(what).problem().to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn only_this_machine_is_spoken_to_unencrypted() {
-        let good = |text: &str, allow| address("api_url", text, allow).is_ok();
+        let good = |text: &str, allow| address("api_url", text, allow, "x").is_ok();
         assert!(good("https://api.example.com", false) && good("https://api.example.com/base/", false));
         assert!(
             good("http://127.0.0.1:8080", false) && good("http://localhost", false) && good("http://[::1]:1", false)
@@ -298,7 +320,7 @@ mod tests {
             "https://x/?key=hunter2",
             "http://b:hunter2@[x",
         ] {
-            let refused = address("api_url", secret, false).unwrap_err();
+            let refused = address("api_url", secret, false, "x").unwrap_err();
             assert!(!refused.contains("bob") && !refused.contains("hunter2"), "{refused}");
         }
         for bad in ["", "api.example.com", "ftp://x", "https://", "http://127.0.0.1.example.com", "file:///etc/passwd"]

@@ -1,0 +1,90 @@
+//! `completions`: the scripts for the shells, and what these ask for.
+
+use std::ffi::OsString;
+
+use clap::Arg;
+use clap_complete::Shell;
+use resource_tracker_core::config::Component;
+use resource_tracker_core::registry::{Kind, Registry};
+use serde_json::Value as Json;
+
+use super::print;
+use crate::cli::Cli;
+use crate::completion::{BASH, FISH, OfShell, Word, ZSH, completion, rejoined};
+use crate::settings::{config_file, tables_and_file};
+use crate::tables::KNOWN_TABLES;
+
+/// The script that completes the command line.
+pub(crate) fn completions(shell: Shell) -> anyhow::Result<i32> {
+    match shell {
+        Shell::Bash => print(BASH.as_bytes()),
+        Shell::Zsh => print(ZSH.as_bytes()),
+        Shell::Fish => print(FISH.as_bytes()),
+        other => {
+            let mut script = Vec::new();
+            clap_complete::generate(other, &mut crate::cli::command(), crate::PROGRAM, &mut script);
+            print(&script)
+        }
+    }
+}
+
+/// What may stand at the place of a word: a line of what the shell has to offer, and a line for each word.
+pub(crate) fn completions_at(cli: &Cli, shell: Shell, place: usize, words: &[OsString]) -> anyhow::Result<i32> {
+    let words: Vec<String> = words.iter().take(place + 1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let (numbers, joined): (Vec<usize>, Vec<String>) = match shell {
+        Shell::Bash => rejoined(&words).into_iter().unzip(),
+        _ => words.iter().cloned().enumerate().unzip(),
+    };
+    let mut command = crate::cli::command();
+    command.build();
+    let found = completion(&command, &joined, &|flag| values(cli, flag));
+    let last = joined.last().map_or("", String::as_str);
+    // Bash knows the part behind the last `=` alone.
+    let own = words.last().filter(|word| *word != "=").map_or("", String::as_str);
+    let known = last.strip_suffix(own).unwrap_or_default();
+    let mut text = match found.of_shell {
+        OfShell::Nothing => "nothing\n".to_owned(),
+        OfShell::Files => "files\n".to_owned(),
+        OfShell::Folders => "folders\n".to_owned(),
+        // It may be the one that follows.
+        OfShell::Command(word) => format!("command {}\n", numbers.get(word).copied().unwrap_or(words.len())),
+    };
+    for Word { text: word, about } in found.words {
+        text += &match shell {
+            Shell::Bash if word.starts_with(last) => format!("{}\n", word.strip_prefix(known).unwrap_or(&word)),
+            Shell::Bash => String::new(),
+            Shell::Zsh => format!("{}:{about}\n", word.replace(':', "\\:")),
+            _ => format!("{word}\t{about}\n"),
+        };
+    }
+    print(text.as_bytes())
+}
+
+/// The values that a flag can have: names of components, keys of the configuration. No plugin is loaded for that.
+fn values(cli: &Cli, flag: &Arg) -> Vec<Word> {
+    let flag = flag.get_id().as_str();
+    if !["enable", "disable", "set"].contains(&flag) {
+        return Vec::new();
+    }
+    let settings = tables_and_file(Registry::new(), &config_file(cli));
+    let components = Kind::ALL.into_iter().flat_map(|kind| {
+        let components = settings.components(kind).unwrap_or_default();
+        components.into_iter().map(move |component| (kind, component))
+    });
+    if flag != "set" {
+        let word = |component: Component| Word::new(component.name, component.component_type.description);
+        return components.map(|(_, component)| word(component)).collect();
+    }
+    let keys = |table: String, schema: Json| {
+        let keys = schema["properties"].as_object().cloned().unwrap_or_default();
+        let about = |key: &Json| key["description"].as_str().unwrap_or_default().to_owned();
+        keys.into_iter().map(move |(name, key)| Word::new(format!("{table}.{name}="), &about(&key)))
+    };
+    let of_program = KNOWN_TABLES.into_iter().flat_map(|table| keys(table.name().to_owned(), table.schema()));
+    let of_components = components.flat_map(|(kind, component)| {
+        let table = format!("{}.{}", kind.table(), component.name);
+        let enabled = Word::new(format!("{table}.enabled="), "Whether it is on");
+        std::iter::once(enabled).chain(keys(table, component.component_type.schema()))
+    });
+    of_program.chain(of_components).collect()
+}

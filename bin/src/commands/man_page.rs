@@ -1,0 +1,25 @@
+//! `man-page`: the manual, a page or all of them.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+
+use super::print;
+use crate::manual;
+
+/// Prints the page of a tool, or that of the program.
+pub(crate) fn man_page(tool: &[String]) -> anyhow::Result<i32> {
+    print(&manual::page_of(tool).map_err(|problem| anyhow!(problem))?)
+}
+
+/// Writes all pages into a folder, which is made if need be.
+pub(crate) fn man_pages(dir: &Path) -> anyhow::Result<i32> {
+    let cannot = |path: &Path| format!("cannot write {}", path.display());
+    fs::create_dir_all(dir).with_context(|| cannot(dir))?;
+    for (name, page) in manual::pages() {
+        let path = dir.join(name);
+        fs::write(&path, page).with_context(|| cannot(&path))?;
+    }
+    Ok(0)
+}
