@@ -33,8 +33,11 @@ const EXAMPLES: &str = "Examples:
 Every flag has an environment variable: --job-name is TRACKER_JOB_NAME, --interval is TRACKER_INTERVAL, and so on; any
 other key of the configuration is TRACKER_ and its path, as in TRACKER_SINKS__FILE__PATH=run.jsonl. What can be given
 more than once is a list with commas: TRACKER_TAG=a=1,b=2. Flags win over variables, variables over the file. The words
-components, config, summary, compare, mark, schema, upload, completions, man-page and help are commands of the tracker; to run a program of
+components, config, summary, report, compare, mark, schema, upload, completions, man-page and help are commands of the tracker; to run a program of
 that name, put -- in front of it.";
+
+const REPORT: &str = "The page goes to --output, which is report.html unless it is given; - is standard output. An older report that is named with
+--output is replaced, and nothing else.";
 
 const CONFIGURATION: &str = "Configuration";
 const METADATA: &str = "What the run is called";
@@ -247,6 +250,13 @@ pub(crate) enum Action {
         /// Print it for the page of a job
         #[arg(long)]
         markdown: bool,
+        /// Recordings in JSON Lines, compressed or not; - is standard input
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Write what recorded runs took, with charts, as one HTML page that needs no network: to the file of --output
+    #[command(after_help = REPORT)]
+    Report {
         /// Recordings in JSON Lines, compressed or not; - is standard input
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,

@@ -37,7 +37,7 @@ fn every_component_is_registered_in_the_stripped_binary() {
     ];
     assert_eq!(
         names,
-        [&sources[..], &["csv", "file", "sentinel-s3", "stdout-json", "summary"], &["host", "job-gpus", "job-limits"]]
+        [&sources[..], &["csv", "file", "report", "sentinel-s3", "stdout-json", "summary"], &["host", "job-gpus", "job-limits"]]
             .concat()
     );
     let schema: serde_json::Value =
