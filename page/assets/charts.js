@@ -6,8 +6,12 @@ const COLOURS = {
   dark: ["#56b4e9", "#e69f00", "#1fbf92", "#f0e442", "#cc79a7", "#d55e00", "#bdbdbd"],
 };
 const HEIGHT = 210;
-// A limit that is so far above everything else is not shown at first: all else would be a flat line.
-const FAR = 4;
+// Room for the names of phases above a chart.
+const NAMES = 15;
+// A limit that is so far above all else is not shown at first, nor a machine so far above the job: the rest would be a flat line.
+const FAR = { limit: 4, machine: 30 };
+// Steps on an axis of memory.
+const BINARY = Array.from({ length: 40 }, (_, power) => 2 ** (power - 10));
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const faint = (hex, share) => hex + Math.round(share * 255).toString(16).padStart(2, "0");
@@ -66,14 +70,14 @@ const toolbar = () =>
     element("span", { class: "hint" }, "Drag over a chart to look closer."),
   );
 
-// The phases that were named, as bands with their names.
+// The phases that were named, as bands with their names above them.
 const drawPhases = (plot, run) => {
   const { left, top, width, height } = plot.bbox;
   const context = plot.ctx;
   const ratio = devicePixelRatio;
   context.save();
   context.beginPath();
-  context.rect(left, top, width, height);
+  context.rect(left, top - NAMES * ratio, width, height + NAMES * ratio);
   context.clip();
   context.font = `${11 * ratio}px system-ui, sans-serif`;
   context.textBaseline = "top";
@@ -87,14 +91,14 @@ const drawPhases = (plot, run) => {
     context.fillStyle = faint(colour("--phase"), phase.is_beside ? 0.3 : index % 2 ? 0.14 : 0.06);
     context.fillRect(from, y, to - from, tall);
     context.fillStyle = faint(colour("--phase"), 0.6);
-    context.fillRect(from, y, ratio, tall);
+    if (to - from > 3 * ratio) context.fillRect(from, y, ratio, tall);
     const name = phase.name.replace(STRANGE, " ");
     const room = to - from - 6 * ratio;
     let shown = name;
     while (shown.length > 1 && context.measureText(shown).width > room) shown = shown.slice(0, -1);
     if (shown.length < Math.min(3, name.length)) return;
     context.fillStyle = colour("--text");
-    context.fillText(shown, from + 4 * ratio, y + 2 * ratio);
+    context.fillText(shown, from + 3 * ratio, phase.is_beside ? y + 2 * ratio : top - (NAMES - 1) * ratio);
   });
   context.restore();
 };
@@ -106,10 +110,11 @@ class Chart {
     this.chart = chart;
     this.group = group;
     this.format = formatOf(chart.unit);
-    const limits = chart.series.filter((series) => series.role === "limit");
-    const others = chart.series.filter((series) => series.role !== "limit");
-    const top = Math.max(0, ...others.map(highest));
-    this.shown = chart.series.map((series) => !limits.includes(series) || highest(series) <= FAR * top);
+    const peak = (is) => Math.max(0, ...chart.series.filter(is).map(highest));
+    const job = peak((series) => series.role === "job");
+    const isNear = (series) => series.role !== "machine" || !job || highest(series) <= FAR.machine * job;
+    const top = peak((series) => series.role !== "limit" && isNear(series));
+    this.shown = chart.series.map((series) => (series.role === "limit" ? highest(series) <= FAR.limit * top : isNear(series)));
     this.values = chart.series.map(() => element("span", { class: "value" }));
     this.buttons = chart.series.map((series, index) => this.button(series, index));
     this.place = element("div", { class: "plot" });
@@ -154,7 +159,7 @@ class Chart {
   reach(from, to) {
     const { top } = this.chart;
     const highest = this.group.length > 1 ? this.peak() : to ?? 0;
-    return [Math.min(0, from ?? 0), Math.max(top && highest <= top ? top : highest * 1.06, 1e-3)];
+    return [Math.min(0, from ?? 0), top && highest <= top ? top : highest * 1.06 || 1];
   }
 
   draw() {
@@ -167,7 +172,7 @@ class Chart {
     const series = [{}];
     const bands = [];
     chart.series.forEach((figure, index) => {
-      const stroke = palette[index % palette.length];
+      const stroke = figure.role === "limit" ? colour("--soft") : palette[index % palette.length];
       this.buttons[index].querySelector(".swatch").style.borderColor = stroke;
       const dash = figure.role === "limit" ? [8, 4] : index >= palette.length ? [3, 3] : undefined;
       const common = { show: this.shown[index], points: { show: false }, scale: "y" };
@@ -187,7 +192,7 @@ class Chart {
       width,
       height: HEIGHT,
       legend: { show: false },
-      padding: [8, 12, 0, 0],
+      padding: [run.phases.length ? NAMES : 8, 26, 0, 0],
       scales: {
         x: { time: false, range: () => board.range() },
         y: { range: (_, from, to) => this.reach(from, to) },
@@ -195,7 +200,7 @@ class Chart {
       axes: [
         { ...axis, size: 28, space: 70, values: (_, splits) => splits.map((secs) => clock(secs, splits[1] - splits[0])),
           incrs: [0.001, 0.01, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400] },
-        { ...axis, size: 78, space: 36, values: (_, splits) => splits.map((value) => this.format(value)) },
+        { ...axis, size: 78, space: 36, incrs: chart.unit === "MiB" ? BINARY : undefined, values: (_, splits) => splits.map((value) => this.format(value)) },
       ],
       series,
       bands,
@@ -242,7 +247,7 @@ const drawCharts = (place, runs) => {
   board.zoom = null;
   const name = (chart) => `${chart.title}\n${chart.unit}`;
   const charts = new Map(runs.flatMap((run) => run.drawing.charts).map((chart) => [name(chart), chart]));
-  const rows = [...charts].map(([key, { title, unit }]) => {
+  const rows = [...charts].map(([key, { title }]) => {
     const group = [];
     const cells = runs.map((run) => {
       const chart = run.drawing.charts.find((chart) => name(chart) === key);
@@ -253,9 +258,9 @@ const drawCharts = (place, runs) => {
       if (label) drawn.element.prepend(label);
       return drawn.element;
     });
-    const shownUnit = title in UNITS || !unit || Object.hasOwn(UNITS, unit) ? "" : ` (${unit})`;
-    return element("section", { class: "figure" }, element("h3", {}, title + shownUnit), element("div", { class: "row" }, cells));
+    return element("section", { class: "figure" }, element("h3", {}, title), element("div", { class: "row" }, cells));
   });
+  place.classList.toggle("several", runs.length > 1);
   const points = Math.max(...runs.map((run) => run.drawing.samples_per_point));
   const note = points > 1 ? `A point is of up to ${points} samples: the line is their mean, the area reaches from the lowest to the highest of them.` : "";
   place.replaceChildren(toolbar(), note ? element("p", { class: "hint" }, note) : "", ...rows);

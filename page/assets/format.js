@@ -59,13 +59,14 @@ const ENDINGS = [
 
 const figure = (path, value) => {
   const names = path.split(".").reverse();
-  const ending = ENDINGS.find(([end]) => names.some((name) => name.endsWith(end)));
+  const ending = ENDINGS.find(([end]) => names.some((name) => `_${name}`.endsWith(end)));
   if (names[0].endsWith("_ms")) return new Date(value).toLocaleString();
   return ending ? UNITS[ending[1]](value) : plain(value);
 };
 
-// Along the axis of time: 0:30, 1:05:00, and tenths where they matter.
+// Along the axis of time: 0.2 s, 0:30, 1:05:00.
 const clock = (secs, step) => {
+  if (step < 1 && secs < 60) return `${secs.toFixed(step < 0.01 ? 3 : step < 0.1 ? 2 : 1)} s`;
   const whole = Math.floor(secs + 1e-9);
   const two = (number) => String(number).padStart(2, "0");
   const fraction = step < 1 ? (secs - whole).toFixed(step < 0.01 ? 3 : step < 0.1 ? 2 : 1).slice(1) : "";

@@ -36,7 +36,7 @@ const facts = (run) => {
 
 // The most important figure of a text comes first, and is written large.
 const card = (row) => {
-  const [, large, small] = /^(.*?)(?:[,;] (.*)| (\(.*))?$/.exec(row.text) ?? [null, row.text, ""];
+  const [, large, small] = /^(.*?)(?:[,;] | (?=\())(.*)$/.exec(row.text) ?? [null, row.text, ""];
   const bar = row.share === null ? null : element("div", { class: "meter" }, element("div", { class: "full" }));
   bar?.firstChild.style.setProperty("width", `${100 * Math.min(1, Math.max(0, row.share))}%`);
   return element("div", { class: "card" }, element("h3", {}, row.label), element("p", { class: "large" }, large), bar,

@@ -30,9 +30,12 @@ const GPU_USE: About = about(5, "GPUs in use", "percent", Some(100.0));
 const GPU_MEMORY: About = about(6, "GPU memory", "MiB", None);
 const GPU_POWER: About = about(7, "GPU power", "watts", None);
 const GPU_TEMPERATURE: About = about(8, "GPU temperature", "celsius", None);
-const WAITING: About = about(9, "Time spent waiting", "percent", None);
-const PROCESSES: About = about(10, "Processes and threads", "", None);
-const OTHERS: u8 = 11;
+const JOB_GPUS: About = about(9, "GPUs that the job used", "GPUs", None);
+const JOB_GPU_MEMORY: About = about(10, "GPU memory of the job", "MiB", None);
+const WAITING: About = about(11, "Time spent waiting", "percent", None);
+const PROCESSES: About = about(12, "Processes and threads of the job", "", None);
+const TASKS: About = about(13, "Tasks of the machine", "", None);
+const OTHERS: u8 = 14;
 
 const fn about(rank: u8, title: &'static str, unit: &'static str, top: Option<f32>) -> About<'static> {
     About { rank, title, unit, top }
@@ -70,8 +73,8 @@ impl RunCharts {
         if let Some(cloud) = first::<CloudMetrics>(sample) {
             self.cloud = cloud.into_owned();
         }
-        self.add_machine(sample);
         self.add_job(sample, secs);
+        self.add_machine(sample);
         self.add_gpus(sample);
         self.add_waiting(sample, secs);
         self.add_others(sample, secs, kinds);
@@ -99,8 +102,8 @@ impl RunCharts {
         let mut add = |about, label, value| self.timeline.add(about, label, Role::Machine, value);
         if let Some(cpu) = first::<CpuMetrics>(sample) {
             add(CPU, "machine", Some(cpu.cores_used));
-            add(PROCESSES, "tasks of the machine that run", Some(f64::from(cpu.processes_running)));
-            add(PROCESSES, "tasks of the machine that wait for a disk", Some(f64::from(cpu.processes_blocked)));
+            add(TASKS, "that run, or could", Some(f64::from(cpu.processes_running)));
+            add(TASKS, "that wait for a disk", Some(f64::from(cpu.processes_blocked)));
         }
         if let Some(memory) = first::<MemoryMetrics>(sample) {
             add(MEMORY, "machine", Some(memory.unavailable_mib as f64));
@@ -132,18 +135,18 @@ impl RunCharts {
             add(DISK, "job reads", per_sec(job.process_disk_read_bytes));
             add(DISK, "job writes", per_sec(job.process_disk_write_bytes));
             let threads = job.process_thread_count.filter(|threads| *threads > 0).map(f64::from);
-            add(PROCESSES, "threads of the job", threads);
+            add(PROCESSES, "threads", threads);
             let children = job.process_child_count.filter(|_| threads.is_some());
-            add(PROCESSES, "processes of the job", children.map(|children| f64::from(children) + 1.0));
+            add(PROCESSES, "processes", children.map(|children| f64::from(children) + 1.0));
         }
         if let Some(network) = first::<JobNetworkMetrics>(sample) {
             add(NETWORK, "job receives", per_sec(network.process_network_rx_bytes));
             add(NETWORK, "job sends", per_sec(network.process_network_tx_bytes));
         }
         if let Some(gpus) = first::<JobGpuMetrics>(sample) {
-            // Of one GPU; a job that has two whole ones is at 200 %.
-            add(GPU_USE, "job", gpus.process_gpu_usage.map(|gpus| 100.0 * gpus));
-            add(GPU_MEMORY, "job", gpus.process_gpu_vram_mib);
+            add(JOB_GPUS, "sum of its shares", gpus.process_gpu_usage);
+            add(JOB_GPUS, "GPUs of which it had a share", gpus.process_gpu_utilized.map(f64::from));
+            add(JOB_GPU_MEMORY, "of all GPUs", gpus.process_gpu_vram_mib);
         }
         if let Some(limits) = first::<JobLimitMetrics>(sample) {
             let mut limit = |about, value| self.timeline.add(about, "limit of the job", Role::Limit, value);
@@ -153,7 +156,8 @@ impl RunCharts {
     }
 
     fn add_gpus(&mut self, sample: &Sample) {
-        for gpu in all::<Gpus>(sample).flat_map(|gpus| gpus.into_owned().0) {
+        let gpus: Vec<_> = all::<Gpus>(sample).collect();
+        for gpu in gpus.iter().flat_map(|gpus| &gpus.0) {
             let (name, mib) = (gpu.host_id.as_str(), |bytes: Option<u64>| bytes.map(|bytes| bytes as f64 / MIB));
             let mut add = |about, value| self.timeline.add(about, name, Role::Other, value);
             add(GPU_USE, gpu.utilization_pct.or(gpu.sm_utilization_pct));

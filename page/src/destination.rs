@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use resource_tracker_core::trust::Place;
-use rustix::fs::{FileType, Mode, OFlags, openat, renameat, unlinkat, AtFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
 use crate::page::BEGINNING;
@@ -54,7 +54,8 @@ impl Destination {
             bail!("{} is there already; name another file, or {0} itself to write it anew, with -o", path.display());
         }
         let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = openat(&place.folder, &place.name, how, Mode::empty()).map_err(io::Error::from).with_context(cannot)?;
+        let file =
+            openat(&place.folder, &place.name, how, Mode::empty()).map_err(io::Error::from).with_context(cannot)?;
         let mut beginning = Vec::new();
         File::from(file).take(BEGINNING.len() as u64).read_to_end(&mut beginning).with_context(cannot)?;
         if !beginning.is_empty() && beginning != BEGINNING.as_bytes() {
@@ -106,7 +107,8 @@ mod tests {
 
     fn write(path: &Path, if_there: IfThere, page: &str) -> Result<(), String> {
         let destination = Destination::of(path, if_there);
-        let written = destination.and_then(|destination| destination.write(|file| Ok(file.write_all(page.as_bytes())?)));
+        let written =
+            destination.and_then(|destination| destination.write(|file| Ok(file.write_all(page.as_bytes())?)));
         written.map_err(|error| format!("{error:#}"))
     }
 

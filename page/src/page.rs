@@ -17,8 +17,7 @@ use crate::timeline::Drawing;
 /// By this a page is known for one.
 pub(crate) const BEGINNING: &str = "<!DOCTYPE html>\n<!-- resource-tracker report -->\n";
 
-const STYLES: [&str; 2] =
-    [include_str!("../vendor/uplot-1.6.32/uPlot.min.css"), include_str!("../assets/page.css")];
+const STYLES: [&str; 2] = [include_str!("../vendor/uplot-1.6.32/uPlot.min.css"), include_str!("../assets/page.css")];
 const SCRIPTS: [&str; 2] = [
     include_str!("../vendor/uplot-1.6.32/uPlot.iife.min.js"),
     concat!(
@@ -32,6 +31,8 @@ const SCRIPTS: [&str; 2] = [
         "})();\n"
     ),
 ];
+/// uPlot's, which has to go with it.
+const LICENCE: &str = include_str!("../vendor/uplot-1.6.32/LICENSE");
 const BODY: &str = include_str!("../assets/body.html");
 
 /// A run that a page is of.
@@ -97,6 +98,7 @@ pub fn write_page(mut out: impl Write, runs: &mut [PageRun]) -> anyhow::Result<(
          <meta name=\"referrer\" content=\"no-referrer\">\n<link rel=\"icon\" href=\"data:,\">\n<title>{}</title>\n",
         escaped(&title)
     )?;
+    write!(out, "<!-- Charts by uPlot 1.6.32:\n{LICENCE}-->\n")?;
     for style in STYLES {
         write!(out, "<style>{style}</style>\n")?;
     }

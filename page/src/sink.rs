@@ -34,7 +34,12 @@ impl SinkConfig for ReportConfig {
         let destination = Destination::of(&self.path, IfThere::ReplacePage)?;
         let registry = context.registry.clone();
         let kinds = Kinds::of_schema(move || sample_schema("", &registry));
-        Ok(Box::new(ReportSink { destination, kinds, statistics: RunStatistics::default(), charts: RunCharts::default() }))
+        Ok(Box::new(ReportSink {
+            destination,
+            kinds,
+            statistics: RunStatistics::default(),
+            charts: RunCharts::default(),
+        }))
     }
 }
 

@@ -114,9 +114,7 @@ impl OpenBucket {
     fn bucket(self) -> Bucket {
         match self.count {
             0 => Bucket::UNKNOWN,
-            count => {
-                Bucket { low: self.low as f32, high: self.high as f32, mean: (self.sum / count as f64) as f32 }
-            }
+            count => Bucket { low: self.low as f32, high: self.high as f32, mean: (self.sum / count as f64) as f32 },
         }
     }
 }
@@ -169,8 +167,7 @@ impl Timeline {
             self.charts.push(Chart { rank, title, unit, top, has_more: false, series: Vec::new() });
             self.charts.len() - 1
         });
-        let mut series =
-            Series { label: label.to_owned(), role, buckets: Vec::new(), open: OpenBucket::default() };
+        let mut series = Series { label: label.to_owned(), role, buckets: Vec::new(), open: OpenBucket::default() };
         series.open.add(value);
         self.charts[index].series.push(series);
         self.series += 1;
@@ -191,7 +188,8 @@ impl Timeline {
             let later = |ends: &[f64]| ends[ends.len() - 1];
             self.ends = self.ends.chunks(2).map(later).collect();
             for series in self.charts.iter_mut().flat_map(|chart| &mut chart.series) {
-                let merged = series.buckets.chunks(2).map(|two| two.iter().copied().fold(Bucket::UNKNOWN, Bucket::with));
+                let merged =
+                    series.buckets.chunks(2).map(|two| two.iter().copied().fold(Bucket::UNKNOWN, Bucket::with));
                 series.buckets = merged.collect();
             }
         }

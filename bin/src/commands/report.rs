@@ -1,6 +1,5 @@
 //! `report`: recorded runs as one HTML page.
 
-
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
