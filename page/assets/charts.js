@@ -205,7 +205,8 @@ class Chart {
       series,
       bands,
       cursor: {
-        sync: { key: "time", scales: ["x", null] },
+        // They share the place of the cursor; what is dragged over goes through the board.
+        sync: { key: "time", scales: ["x", null], filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } },
         drag: { x: true, y: false, setScale: false },
         points: { size: 6 },
         bind: { dblclick: () => () => board.show(null) },
@@ -232,8 +233,8 @@ class Chart {
     const told = (series) => {
       const mean = index === null || index === undefined ? null : series.mean[index];
       if (mean === null) return "";
-      const [low, high] = [series.low?.[index] ?? mean, series.high?.[index] ?? mean];
-      return low === high ? this.format(mean) : `${this.format(mean)} (${this.format(low)} to ${this.format(high)})`;
+      const [middle, low, high] = [mean, series.low?.[index] ?? mean, series.high?.[index] ?? mean].map(this.format);
+      return low === high ? middle : `${middle} (${low} to ${high})`;
     };
     this.chart.series.forEach((series, place) => (this.values[place].textContent = told(series)));
   }
@@ -247,7 +248,7 @@ const drawCharts = (place, runs) => {
   board.zoom = null;
   const name = (chart) => `${chart.title}\n${chart.unit}`;
   const charts = new Map(runs.flatMap((run) => run.drawing.charts).map((chart) => [name(chart), chart]));
-  const rows = [...charts].map(([key, { title }]) => {
+  const rows = [...charts].map(([key, { title, unit }]) => {
     const group = [];
     const cells = runs.map((run) => {
       const chart = run.drawing.charts.find((chart) => name(chart) === key);
@@ -258,7 +259,7 @@ const drawCharts = (place, runs) => {
       if (label) drawn.element.prepend(label);
       return drawn.element;
     });
-    return element("section", { class: "figure" }, element("h3", {}, title), element("div", { class: "row" }, cells));
+    return element("section", { class: "figure" }, element("h3", {}, title + inTitle(unit)), element("div", { class: "row" }, cells));
   });
   place.classList.toggle("several", runs.length > 1);
   const points = Math.max(...runs.map((run) => run.drawing.samples_per_point));

@@ -41,11 +41,15 @@ const UNITS = {
   "watts": (value) => `${plain(value)} W`,
   "celsius": (value) => `${digits(value)} °C`,
   "seconds": time,
+  "milliseconds": (value) => time(value / 1000),
+  "cores": (value) => `${digits(value)} cores`,
+  "GPUs": (value) => `${digits(value)} GPUs`,
   "": plain,
 };
 
-const formatOf = (unit) =>
-  Object.hasOwn(UNITS, unit) ? UNITS[unit] : (value) => `${plain(value)} ${unit.replace("/second", "/s")}`;
+// Other units have no room beside an axis: they are in the title.
+const formatOf = (unit) => (Object.hasOwn(UNITS, unit) ? UNITS[unit] : plain);
+const inTitle = (unit) => (Object.hasOwn(UNITS, unit) ? "" : `, ${unit.replace("/second", " per second")}`);
 
 // By what the name of a figure ends in.
 const ENDINGS = [

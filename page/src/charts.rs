@@ -7,7 +7,7 @@ use std::time::Duration;
 use resource_tracker_core::{Sample, Section};
 use resource_tracker_metrics::{
     CgroupMetrics, CloudMetrics, CpuMetrics, Disks, Gpus, JobGpuMetrics, JobLimitMetrics, JobNetworkMetrics, Marks,
-    MemoryMetrics, Networks, PressureMetrics, ProcessMetrics, ResourcePressure,
+    MemoryMetrics, Networks, OutcomeMetrics, PressureMetrics, ProcessMetrics, ResourcePressure,
 };
 use resource_tracker_report::{Kind, Kinds, is_image, other_figures};
 use serde::de::DeserializeOwned;
@@ -18,6 +18,8 @@ use crate::timeline::{About, Drawing, Role, Timeline};
 const MIB: f64 = 1_048_576.0;
 /// Clocks that are set by less leave no gap.
 const SMALLEST_GAP: Duration = Duration::from_secs(1);
+/// What is longer is a clock that was set for the first time.
+const LONGEST_GAP: Duration = Duration::from_secs(30 * 86_400);
 /// Counters that come after are left out.
 const COUNTERS: usize = 1000;
 
@@ -47,7 +49,7 @@ pub struct RunCharts {
     timeline: Timeline,
     phases: Phases,
     cloud: CloudMetrics,
-    /// When the last sample was taken.
+    /// The latest time at which a sample was taken.
     last: Option<Duration>,
     /// Counters as they were then.
     counters: BTreeMap<String, f64>,
@@ -58,10 +60,11 @@ impl RunCharts {
     pub fn add(&mut self, sample: &Sample, kinds: &Kinds) {
         let secs = sample.elapsed().as_secs_f64();
         let missing = self.last.and_then(|last| sample.timestamp().checked_sub(last + sample.elapsed()));
-        if let Some(missing) = missing.filter(|missing| *missing > SMALLEST_GAP.max(sample.elapsed())) {
+        let gap = SMALLEST_GAP.max(sample.elapsed())..LONGEST_GAP;
+        if let Some(missing) = missing.filter(|missing| gap.contains(missing)) {
             self.timeline.skip(missing.as_secs_f64());
         }
-        self.last = Some(sample.timestamp());
+        self.last = self.last.max(Some(sample.timestamp()));
         self.timeline.begin_sample(secs);
         if let Some(marks) = first::<Marks>(sample) {
             let now = self.timeline.now();
@@ -177,12 +180,13 @@ impl RunCharts {
 
     fn add_waiting(&mut self, sample: &Sample, secs: f64) {
         if let Some(cgroup) = first::<CgroupMetrics>(sample) {
-            // A whole run's, in its last sample, is no rate.
-            let share = |waited: Option<f64>| waited.filter(|waited| *waited <= secs * 1.5).map(|of| 100.0 * of / secs);
+            // In the last sample it can be that of the whole run.
+            let is_of_interval = secs > 0.0 && first::<OutcomeMetrics>(sample).is_none();
+            let share = |waited: Option<f64>| waited.filter(|_| is_of_interval).map(|waited| 100.0 * waited / secs);
             let mut add = |label, value| self.timeline.add(WAITING, label, Role::Job, value);
-            add("job's cgroup, for a CPU", share(cgroup.cpu_pressure_some_secs).filter(|_| secs > 0.0));
-            add("job's cgroup, for memory", share(cgroup.memory_pressure_some_secs).filter(|_| secs > 0.0));
-            add("job's cgroup, for storage", share(cgroup.io_pressure_some_secs).filter(|_| secs > 0.0));
+            add("job's cgroup, for a CPU", share(cgroup.cpu_pressure_some_secs));
+            add("job's cgroup, for memory", share(cgroup.memory_pressure_some_secs));
+            add("job's cgroup, for storage", share(cgroup.io_pressure_some_secs));
             add("job's cgroup, out of its quota", cgroup.cpu_throttled_pct);
         }
         if let Some(pressure) = first::<PressureMetrics>(sample) {
