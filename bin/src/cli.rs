@@ -254,7 +254,7 @@ pub(crate) enum Action {
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
-    /// Write what recorded runs took, with charts, as one HTML page that needs no network: to the file of --output
+    /// Write recorded runs as one HTML page with charts, which needs no network, to the file of --output
     #[command(after_help = REPORT)]
     Report {
         /// Recordings in JSON Lines, compressed or not; - is standard input

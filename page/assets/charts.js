@@ -171,10 +171,12 @@ class Chart {
     const data = [run.drawing.ends];
     const series = [{}];
     const bands = [];
+    const coloured = chart.series.filter((figure) => figure.role !== "limit");
     chart.series.forEach((figure, index) => {
-      const stroke = figure.role === "limit" ? colour("--soft") : palette[index % palette.length];
+      const number = coloured.indexOf(figure);
+      const stroke = number < 0 ? colour("--soft") : palette[number % palette.length];
       this.buttons[index].querySelector(".swatch").style.borderColor = stroke;
-      const dash = figure.role === "limit" ? [8, 4] : index >= palette.length ? [3, 3] : undefined;
+      const dash = number < 0 ? [8, 4] : number >= palette.length ? [3, 3] : undefined;
       const common = { show: this.shown[index], points: { show: false }, scale: "y" };
       const alone = run.drawing.ends.length === 1;
       if (figure.low && figure.role !== "limit") {

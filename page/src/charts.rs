@@ -59,7 +59,8 @@ impl RunCharts {
     /// Adds the next sample. What of it cannot be read is left out, which the summary says.
     pub fn add(&mut self, sample: &Sample, kinds: &Kinds) {
         let secs = sample.elapsed().as_secs_f64();
-        let missing = self.last.and_then(|last| sample.timestamp().checked_sub(last + sample.elapsed()));
+        let since = self.last.and_then(|last| sample.timestamp().checked_sub(last));
+        let missing = since.and_then(|since| since.checked_sub(sample.elapsed()));
         let gap = SMALLEST_GAP.max(sample.elapsed())..LONGEST_GAP;
         if let Some(missing) = missing.filter(|missing| gap.contains(missing)) {
             self.timeline.skip(missing.as_secs_f64());

@@ -100,14 +100,14 @@ pub fn write_page(mut out: impl Write, runs: &mut [PageRun]) -> anyhow::Result<(
     )?;
     write!(out, "<!-- Charts by uPlot 1.6.32:\n{LICENCE}-->\n")?;
     for style in STYLES {
-        write!(out, "<style>{style}</style>\n")?;
+        writeln!(out, "<style>{style}</style>")?;
     }
     write!(out, "</head>\n<body>\n{BODY}<script type=\"application/json\" id=\"data\">")?;
     let data = Data { version: env!("CARGO_PKG_VERSION"), runs: runs.iter_mut().map(RunData::of).collect() };
     serde_json::to_writer(WithoutMarkup(&mut out), &data)?;
     out.write_all(b"</script>\n")?;
     for script in SCRIPTS {
-        write!(out, "<script>{script}</script>\n")?;
+        writeln!(out, "<script>{script}</script>")?;
     }
     out.write_all(b"</body>\n</html>\n")?;
     Ok(())
