@@ -7,27 +7,39 @@ const pairs = (list) =>
 
 const joined = (...parts) => parts.filter((part) => part).join(", ");
 
+const began = (run) => new Date(run.summary.run?.started_ms ?? run.summary.times.first_ms).toLocaleString();
+
+const machine = (run) => {
+  const { machine } = run.summary;
+  const cpus = machine.host.host_vcpus ?? machine.cpus;
+  const memory = machine.host.host_memory_mib ?? machine.memory_total_mib;
+  return joined(machine.host.host_name, cpus && `${cpus} CPUs`, memory && UNITS.MiB(memory));
+};
+
+const cloud = ({ cloud }) => joined(cloud.cloud_vendor_id, cloud.cloud_instance_type, cloud.cloud_zone_id ?? cloud.cloud_region_id);
+
+// Whether others used the machine as well.
+const USES = { dedicated: "used by the job alone", shared: "shared with other programs" };
+const use = (run) => USES[run.summary.machine.host.host_allocation];
+
 const facts = (run) => {
-  const { summary, cloud } = run;
+  const { summary } = run;
   const { host } = summary.machine;
   const labels = Object.entries({ ...summary.run?.labels, ...summary.run?.tags });
-  const cpus = host.host_vcpus ?? summary.machine.cpus;
-  const memory = host.host_memory_mib ?? summary.machine.memory_total_mib;
   const limits = [
     at(summary, "job.core_limit") === null ? "" : `${plain(summary.job.core_limit)} cores`,
     at(summary, "job.memory_limit_mib") === null ? "" : UNITS.MiB(summary.job.memory_limit_mib),
   ];
-  const uses = { dedicated: "no other program used much of it", shared: "other programs used it as well" };
   return pairs([
-    ["Began", new Date(summary.run?.started_ms ?? summary.times.first_ms).toLocaleString()],
+    ["Began", began(run)],
     ["Took", known(run, summary.outcome ? "outcome.wall_secs" : "times.sampled_secs", run.wall)],
     ["Samples", known(run, "times.samples", summary.times.samples)],
-    ["Machine", joined(host.host_name, cpus && `${cpus} CPUs`, memory && UNITS.MiB(memory))],
+    ["Machine", machine(run)],
     ["CPU", host.host_cpu_model],
     ["GPUs", [...new Set(summary.gpus.map((gpu) => gpu.name))].join(", ")],
-    ["Cloud", joined(cloud.cloud_vendor_id, cloud.cloud_instance_type, cloud.cloud_zone_id ?? cloud.cloud_region_id)],
+    ["Cloud", cloud(run)],
     ["Job could use", joined(...limits)],
-    ["Whose machine", uses[host.host_allocation]],
+    ["The machine was", use(run)],
     ["Recorded in", run.file],
     ["Tracker", summary.run?.version],
     ...labels.map(([name, value]) => [name.replaceAll("_", " "), value]),
@@ -103,7 +115,7 @@ const oneRun = (run) => {
   const charts = element("div", { class: "charts" });
   const shown = element("article", {},
     element("h1", {}, run.words.title),
-    element("p", {}, badge(run.words)),
+    element("p", {}, badge(run.words), element("span", { class: "where" }, joined(began(run), machine(run), cloud(run), use(run)))),
     whole.length > run.words.title.length ? element("details", {}, element("summary", {}, "The whole command"), element("code", { class: "command" }, whole)) : null,
     remarks(run.words),
     element("div", { class: "cards" }, run.words.rows.filter((row) => !row.label.startsWith("Phase")).map(card)),

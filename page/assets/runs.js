@@ -85,7 +85,7 @@ const severalRuns = (runs) => {
       element("td", { class: "title" }, run.words.title), element("td", { class: run.words.has_failed ? "failed" : "" }, run.words.ending), cells);
   };
   const body = element("tbody");
-  const headers = heads.map(([name], column) => element("th", { scope: "col" }, button(name, () => {
+  const headers = heads.map(([name], column) => element("th", { scope: "col", class: column < heads.length - columns.length ? "" : "number" }, button(name, () => {
     sorting.down = sorting.column === column && !sorting.down;
     sorting.column = column;
     fill();
