@@ -13,6 +13,8 @@ const COLUMNS = [
 // So many are beside each other at first.
 const CHOSEN = 2;
 const MOST_CHOSEN = 6;
+// What is said of each of more runs is made when somebody looks at it.
+const AT_ONCE = 20;
 
 const svg = (name, options) => {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -42,6 +44,14 @@ const strip = (runs, [name, of]) => {
   });
   return element("figure", { class: "strip" }, element("figcaption", {}, name), drawn,
     element("p", { class: "small" }, `${figure(path, low)} to ${figure(path, high)}, half below ${figure(path, middle)}`));
+};
+
+const details = (run, atOnce) => {
+  const made = element("details", { class: "all" }, element("summary", {}, `${run.name}: ${run.words.title}`));
+  const fill = () => made.append(...[facts(run), advice(run), phases(run), allFigures(run)].filter((part) => part));
+  if (atOnce) fill();
+  else made.addEventListener("toggle", fill, { once: true });
+  return made;
 };
 
 const severalRuns = (runs) => {
@@ -107,11 +117,10 @@ const severalRuns = (runs) => {
   const shown = element("article", {},
     element("h1", {}, `${runs.length} runs`),
     element("p", {}, element("span", { class: failed ? "badge failed" : "badge" }, failed ? `${failed} failed` : "none failed")),
-    element("div", { class: "wide" }, element("table", { class: "runs" }, element("thead", {}, element("tr", {}, headers)), body)),
+    element("div", { class: "wide tall" }, element("table", { class: "runs" }, element("thead", {}, element("tr", {}, headers)), body)),
     element("section", {}, element("h2", {}, "How they are spread"), element("div", { class: "strips" }, columns.map((column) => strip(runs, column)))),
     element("section", {}, element("h2", {}, "Side by side"), said, charts),
-    element("section", {}, element("h2", {}, "Each run"), runs.map((run) =>
-      element("details", { class: "all" }, element("summary", {}, `${run.name}: ${run.words.title}`), facts(run), advice(run), phases(run), allFigures(run)))));
+    element("section", {}, element("h2", {}, "Each run"), runs.map((run) => details(run, runs.length <= AT_ONCE))));
   return [shown, choose];
 };
 

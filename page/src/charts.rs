@@ -51,6 +51,8 @@ pub struct RunCharts {
     cloud: CloudMetrics,
     /// The latest time at which a sample was taken.
     last: Option<Duration>,
+    /// Whether limits of a job are known; else those of the machine are drawn.
+    has_job_limits: bool,
     /// Counters as they were then.
     counters: BTreeMap<String, f64>,
 }
@@ -103,26 +105,39 @@ impl RunCharts {
     }
 
     fn add_machine(&mut self, sample: &Sample) {
-        let mut add = |about, label, value| self.timeline.add(about, label, Role::Machine, value);
+        let Self { timeline, has_job_limits, .. } = self;
         if let Some(cpu) = first::<CpuMetrics>(sample) {
-            add(CPU, "machine", Some(cpu.cores_used));
-            add(TASKS, "that run, or could", Some(f64::from(cpu.processes_running)));
-            add(TASKS, "that wait for a disk", Some(f64::from(cpu.processes_blocked)));
+            timeline.add(CPU, "machine", Role::Machine, cpu.cores_used);
+            timeline.add(
+                CPU,
+                "all of the machine",
+                Role::Limit,
+                (!*has_job_limits).then_some(cpu.per_core_pct.len() as f64),
+            );
+            timeline.add(TASKS, "that run, or could", Role::Machine, f64::from(cpu.processes_running));
+            timeline.add(TASKS, "that wait for a disk", Role::Machine, f64::from(cpu.processes_blocked));
         }
         if let Some(memory) = first::<MemoryMetrics>(sample) {
-            add(MEMORY, "machine", Some(memory.unavailable_mib as f64));
+            timeline.add(MEMORY, "machine", Role::Machine, memory.unavailable_mib as f64);
+            timeline.add(
+                MEMORY,
+                "all of the machine",
+                Role::Limit,
+                (!*has_job_limits).then_some(memory.total_mib as f64),
+            );
         }
         let disks: Vec<_> = all::<Disks>(sample).collect();
         let disks = || disks.iter().flat_map(|disks| &disks.0);
         let counted = || disks().filter(|disk| disk.is_counted);
+        let mut add = |about, label, value| timeline.add(about, label, Role::Machine, value);
         add(DISK, "machine reads", sum(counted().map(|disk| disk.read_bytes_per_sec)));
         add(DISK, "machine writes", sum(counted().map(|disk| disk.write_bytes_per_sec)));
         for mount in disks().flat_map(|disk| &disk.mounts).filter(|mount| !is_image(&mount.filesystem)) {
-            self.timeline.add(SPACE, &mount.mount_point, Role::Other, mount.used_pct);
+            timeline.add(SPACE, &mount.mount_point, Role::Other, mount.used_pct);
         }
         let networks: Vec<_> = all::<Networks>(sample).collect();
         let networks = || networks.iter().flat_map(|networks| &networks.0).filter(|one| one.is_counted == Some(true));
-        let mut add = |label, value| self.timeline.add(NETWORK, label, Role::Machine, value);
+        let mut add = |label, value| timeline.add(NETWORK, label, Role::Machine, value);
         add("machine receives", sum(networks().map(|network| Some(network.rx_bytes_per_sec))));
         add("machine sends", sum(networks().map(|network| Some(network.tx_bytes_per_sec))));
     }
@@ -156,6 +171,7 @@ impl RunCharts {
             let mut limit = |about, value| self.timeline.add(about, "limit of the job", Role::Limit, value);
             limit(CPU, limits.process_cpu_limit_cores);
             limit(MEMORY, limits.process_memory_limit_mib);
+            self.has_job_limits |= limits.process_cpu_limit_cores.is_some();
         }
     }
 
@@ -169,13 +185,13 @@ impl RunCharts {
             add(GPU_POWER, gpu.power_watts);
             add(GPU_TEMPERATURE, gpu.temperature_celsius.map(f64::from));
             // Of the same height, they are one line.
-            let mut limit = |about, value: Option<f64>, unit| {
+            let mut limit = |about, value: Option<f64>, scale: f64, unit| {
                 if let Some(value) = value {
-                    self.timeline.add(about, &format!("limit of {value:.0} {unit}"), Role::Limit, value);
+                    self.timeline.add(about, &format!("limit of {:.0} {unit}", value / scale), Role::Limit, value);
                 }
             };
-            limit(GPU_MEMORY, mib(gpu.vram_total_bytes), "MiB");
-            limit(GPU_POWER, gpu.power_limit_watts, "W");
+            limit(GPU_MEMORY, mib(gpu.vram_total_bytes), 1024.0, "GiB");
+            limit(GPU_POWER, gpu.power_limit_watts, 1.0, "W");
         }
     }
 
