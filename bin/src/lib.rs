@@ -37,6 +37,7 @@ mod wrapper;
 use std::ffi::{OsString, c_char, c_int};
 
 // Linking them registers their components.
+use resource_tracker_page as _;
 use resource_tracker_report as _;
 use resource_tracker_sinks as _;
 use resource_tracker_sources as _;
@@ -106,6 +107,7 @@ fn run(arguments: Vec<OsString>, inherited: &Inherited) -> Ending {
         Some(Action::Components) => commands::components(&cli),
         Some(Action::Config { action }) => commands::config(&cli, action),
         Some(Action::Summary(tool)) => commands::summary(&cli, tool),
+        Some(Action::Report { files }) => commands::report(&cli, files),
         Some(Action::Compare { fail_if, budget, baseline, json, files }) => {
             let limits = commands::Limits { fail_if, budget };
             commands::compare(&cli, baseline, files, &limits, *json)

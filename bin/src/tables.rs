@@ -165,6 +165,7 @@ mod tests {
         "sinks.file.rotate_bytes",
         "sinks.file.rotate_keep",
         "sinks.file.rotate_secs",
+        "sinks.report.path",
         "sinks.sentinel-s3.finish_timeout_secs",
         "sinks.sentinel-s3.spool_max_mib",
         "sinks.sentinel-s3.upload_interval_secs",

@@ -7,6 +7,9 @@ use clap::{Arg, Args, Subcommand, ValueHint};
 use clap_complete::Shell;
 use resource_tracker_report::Condition;
 
+const REPORT: &str = "The page goes to --output, which is report.html unless it is given; - is standard output. An older report that is named with
+--output is replaced, and nothing else.";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
     /// List sources and sinks: what is on and why, and their keys
@@ -18,6 +21,13 @@ pub(crate) enum Action {
     },
     /// Say what recorded runs took, and what to ask for the next time
     Summary(SummaryTool),
+    /// Write recorded runs as one HTML page with charts, which needs no network, to the file of --output
+    #[command(after_help = REPORT)]
+    Report {
+        /// Recordings in JSON Lines, compressed or not; - is standard input
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
     /// Show what differs between recorded runs, and exit 1 if a limit is not kept
     Compare {
         /// Exit 1 if this is so, of the new runs or of the change: peak_memory > +10%, wall_time > 1h
@@ -126,6 +136,7 @@ impl Shown {
             "check" | "show" => Self::All,
             "components" | "schema" => Self::These(&["config", "enable", "disable", "plugin", "set"]),
             "summary" | "compare" => Self::These(&["config", "plugin"]),
+            "report" => Self::These(&["output", "config", "plugin"]),
             "upload" => Self::These(&["config", "set", "spool-dir"]),
             _ => Self::These(&[]),
         }

@@ -2,6 +2,7 @@
 #![no_main]
 
 use resource_tracker_core::Sample;
+use resource_tracker_page::{PageRun, RunCharts, write_page};
 use resource_tracker_report::{Condition, Kinds, Look, RunStatistics, json, markdown, text};
 use serde_json::{Map, Value};
 
@@ -11,7 +12,7 @@ const SECTIONS: [&str; 12] =
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let kinds = Kinds::of_schema(|| Value::Null);
-    let mut statistics = RunStatistics::default();
+    let (mut statistics, mut charts) = (RunStatistics::default(), RunCharts::default());
     for line in String::from_utf8_lossy(bytes).lines() {
         let _ = line.parse::<Condition>();
         let Ok(mut members) = serde_json::from_str::<Map<String, Value>>(line) else { continue };
@@ -19,6 +20,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         if let Ok(sample) = Sample::from_json(&Value::Object(members).to_string()) {
             statistics.is_followed_by_another(&sample, true);
             statistics.add(&sample, &kinds);
+            charts.add(&sample, &kinds);
         }
     }
     let summary = statistics.summary();
@@ -29,4 +31,10 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         assert!(!said.contains(|char: char| char.is_control() && char != '\n'), "{said:?}");
     }
     json(&summary).expect("a summary is JSON");
+    let mut page = Vec::new();
+    write_page(&mut page, &mut [PageRun { path: None, summary, charts }]).expect("there is room");
+    let page = String::from_utf8(page).expect("a page is text");
+    let (_, data) = page.split_once("id=\"data\">").expect("it has data");
+    let (data, _) = data.split_once("</script>").expect("they have an end");
+    serde_json::from_str::<Value>(data).expect("they are JSON");
 });

@@ -21,9 +21,9 @@ pub enum Kind {
     Info,
 }
 
-type ByField = BTreeMap<String, Kind>;
+type ByField = BTreeMap<String, (Kind, Option<String>)>;
 
-/// The kinds of the fields of a sample, by their paths: `energy[].joules`. They are found out when the first is asked for.
+/// The kinds and units of the fields of a sample, by their paths: `energy[].joules`. They are found out when the first is asked for.
 pub struct Kinds(LazyLock<ByField, Box<dyn FnOnce() -> ByField + Send>>);
 
 impl Kinds {
@@ -41,20 +41,26 @@ impl Kinds {
 
     /// Of a field.
     pub fn of(&self, field: &str) -> Kind {
-        self.0.get(field).copied().unwrap_or(Kind::Gauge)
+        self.0.get(field).map_or(Kind::Gauge, |(kind, _)| *kind)
+    }
+
+    /// The unit of a field, where its schema tells.
+    pub fn unit(&self, field: &str) -> Option<&str> {
+        self.0.get(field)?.1.as_deref()
     }
 }
 
 fn walk(kinds: &mut ByField, field: &str, schema: &Json, root: &Json, depth: u32) {
     let Some(depth) = depth.checked_sub(1) else { return };
     let kind = match schema["kind"].as_str() {
+        Some("gauge") => Some(Kind::Gauge),
         Some("counter") => Some(Kind::Counter),
         Some("delta") => Some(Kind::Delta),
         Some("info") => Some(Kind::Info),
         _ => None,
     };
     if let Some(kind) = kind {
-        kinds.insert(field.to_owned(), kind);
+        kinds.insert(field.to_owned(), (kind, schema["unit"].as_str().map(str::to_owned)));
     }
     if let Some(target) = schema["$ref"].as_str().and_then(|path| root.pointer(path.strip_prefix('#')?)) {
         walk(kinds, field, target, root, depth);
@@ -94,6 +100,7 @@ mod tests {
         ] {
             assert_eq!(kinds.of(field), kind, "{field}");
         }
+        assert_eq!((kinds.unit("energy[].watts"), kinds.unit("nobody.knows")), (Some("watts"), None));
     }
 
     #[test]

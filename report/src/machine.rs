@@ -13,8 +13,12 @@ use crate::counter::CounterSum;
 use crate::readable::Readable;
 use crate::statistics::{Series, Spread};
 
-/// File systems that are made full.
 const IMAGES: [&str; 7] = ["cramfs", "erofs", "fuse.snapfuse", "fuse.squashfuse", "iso9660", "squashfs", "udf"];
+
+/// Whether file systems of this type are made full, and never have room.
+pub fn is_image(filesystem: &str) -> bool {
+    IMAGES.contains(&filesystem)
+}
 
 /// What is added up of the machine's samples.
 #[derive(Default)]
@@ -83,7 +87,7 @@ impl Machine {
         }
         self.busiest_disk.add(disks().filter_map(|disk| disk.utilization_pct).reduce(f64::max), secs);
         let mounts = disks().flat_map(|disk| &disk.mounts);
-        for mount in mounts.filter(|mount| !IMAGES.contains(&mount.filesystem.as_str())) {
+        for mount in mounts.filter(|mount| !is_image(&mount.filesystem)) {
             let fullest = self.fullest.as_ref().map_or(0.0, |fullest| fullest.used_pct);
             if let (Some(used_pct), Some(available_bytes)) = (mount.used_pct, mount.available_bytes)
                 && used_pct > fullest

@@ -27,35 +27,7 @@ pub(crate) struct OtherSections {
 
 impl OtherSections {
     pub(crate) fn add(&mut self, sample: &Sample, secs: f64, kinds: &Kinds) {
-        for (name, section) in sample.sections().filter(|(name, _)| !KNOWN.contains(name)) {
-            if let Ok(section) = serde_json::to_value(section) {
-                self.walk(name, name, &section, secs, kinds, DEPTH);
-            }
-        }
-    }
-
-    /// `path` tells which one it is, `field` what.
-    fn walk(&mut self, path: &str, field: &str, value: &Json, secs: f64, kinds: &Kinds, depth: u32) {
-        let Some(depth) = depth.checked_sub(1).filter(|_| path.len() <= LONGEST_PATH) else { return };
-        match value {
-            Json::Object(members) => {
-                for (name, value) in members {
-                    self.walk(&format!("{path}.{name}"), &format!("{field}.{name}"), value, secs, kinds, depth);
-                }
-            }
-            Json::Array(items) => {
-                for (index, item) in items.iter().enumerate() {
-                    let name = name_of(item).unwrap_or_else(|| index.to_string());
-                    self.walk(&format!("{path}[{name}]"), &format!("{field}[]"), item, secs, kinds, depth);
-                }
-            }
-            Json::Number(number) => {
-                if let Some(value) = number.as_f64() {
-                    self.add_figure(path, value, secs, kinds.of(field));
-                }
-            }
-            Json::Null | Json::Bool(_) | Json::String(_) => (),
-        }
+        other_figures(sample, &mut |path, field, value| self.add_figure(path, value, secs, kinds.of(field)));
     }
 
     fn add_figure(&mut self, path: &str, value: f64, secs: f64, kind: Kind) {
@@ -90,6 +62,39 @@ impl OtherSections {
             (path.clone(), figure)
         };
         self.figures.iter().map(summary).collect()
+    }
+}
+
+/// Hands over each figure of the sections that are not known by their types: by its path, which tells whose it is
+/// (`energy[package-0].joules`), and its field, which tells what it is (`energy[].joules`).
+pub fn other_figures(sample: &Sample, take: &mut dyn FnMut(&str, &str, f64)) {
+    for (name, section) in sample.sections().filter(|(name, _)| !KNOWN.contains(name)) {
+        if let Ok(section) = serde_json::to_value(section) {
+            walk(name, name, &section, take, DEPTH);
+        }
+    }
+}
+
+fn walk(path: &str, field: &str, value: &Json, take: &mut dyn FnMut(&str, &str, f64), depth: u32) {
+    let Some(depth) = depth.checked_sub(1).filter(|_| path.len() <= LONGEST_PATH) else { return };
+    match value {
+        Json::Object(members) => {
+            for (name, value) in members {
+                walk(&format!("{path}.{name}"), &format!("{field}.{name}"), value, take, depth);
+            }
+        }
+        Json::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                let name = name_of(item).unwrap_or_else(|| index.to_string());
+                walk(&format!("{path}[{name}]"), &format!("{field}[]"), item, take, depth);
+            }
+        }
+        Json::Number(number) => {
+            if let Some(value) = number.as_f64() {
+                take(path, field, value);
+            }
+        }
+        Json::Null | Json::Bool(_) | Json::String(_) => (),
     }
 }
 

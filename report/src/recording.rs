@@ -32,6 +32,24 @@ pub struct RecordedRun {
     pub summary: Summary,
 }
 
+/// Who looks at recordings while they are read.
+pub trait RunVisitor {
+    /// The next sample of the run.
+    fn sample(&mut self, _sample: &Sample) {}
+
+    /// The run has ended.
+    ///
+    /// # Errors
+    /// Nothing more is read then.
+    fn run(&mut self, run: RecordedRun) -> anyhow::Result<()>;
+}
+
+impl<F: FnMut(RecordedRun) -> anyhow::Result<()>> RunVisitor for F {
+    fn run(&mut self, run: RecordedRun) -> anyhow::Result<()> {
+        self(run)
+    }
+}
+
 /// Reads all runs of these files, in order, and hands each over; `-` is standard input. A file that begins in the middle of a run
 /// brings along what was set aside of it, unless that is named as well, and goes on with a run that ended just before.
 ///
@@ -40,10 +58,18 @@ pub struct RecordedRun {
 pub fn read_runs(
     paths: &[PathBuf],
     kinds: &Kinds,
-    take: &mut dyn FnMut(RecordedRun) -> anyhow::Result<()>,
+    mut take: &mut dyn FnMut(RecordedRun) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
+    visit_runs(paths, kinds, &mut take)
+}
+
+/// The same, for who looks at the samples as well.
+///
+/// # Errors
+/// As [`read_runs`].
+pub fn visit_runs(paths: &[PathBuf], kinds: &Kinds, visitor: &mut dyn RunVisitor) -> anyhow::Result<()> {
     let named: Vec<PathBuf> = paths.iter().filter_map(|path| path.canonicalize().ok()).collect();
-    let mut reader = Reader { kinds, named, take, current: None };
+    let mut reader = Reader { kinds, named, visitor, current: None };
     for path in paths {
         reader.read_set(path)?;
     }
@@ -53,7 +79,7 @@ pub fn read_runs(
 struct Reader<'a> {
     kinds: &'a Kinds,
     named: Vec<PathBuf>,
-    take: &'a mut dyn FnMut(RecordedRun) -> anyhow::Result<()>,
+    visitor: &'a mut dyn RunVisitor,
     current: Option<CurrentRun>,
 }
 
@@ -137,6 +163,7 @@ impl Reader<'_> {
         }
         let kinds = self.kinds;
         self.current(path).statistics.add(sample, kinds);
+        self.visitor.sample(sample);
         Ok(())
     }
 
@@ -152,7 +179,7 @@ impl Reader<'_> {
         let Some(run) = self.current.take() else { return Ok(()) };
         let mut summary = run.statistics.summary();
         summary.problems.extend(run.problems);
-        (self.take)(RecordedRun { path: run.path, summary })
+        self.visitor.run(RecordedRun { path: run.path, summary })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use nix::sys::signal::Signal;
 use resource_tracker_metrics::PeakSource;
+use serde::Serialize;
 
 use crate::bound::{Resource, number};
 use crate::gpu::GpuSummary;
@@ -18,27 +19,34 @@ const PHASE_ROWS: usize = 4;
 const LONGEST_TITLE: usize = 120;
 
 /// A line of the table.
-pub(crate) struct Row {
-    pub(crate) label: String,
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// What it is about.
+    pub label: String,
     /// What was used of what there was, from 0 to 1.
-    pub(crate) share: Option<f64>,
-    pub(crate) text: String,
+    pub share: Option<f64>,
+    /// Its figures.
+    pub text: String,
 }
 
 /// What is shown of a summary, all of it printable.
-pub(crate) struct Rows {
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Rows {
     /// What was run.
-    pub(crate) title: String,
+    pub title: String,
     /// How it ended, and after which time.
-    pub(crate) ending: String,
-    pub(crate) has_failed: bool,
-    pub(crate) rows: Vec<Row>,
+    pub ending: String,
+    /// Whether the command is known not to have exited with 0.
+    pub has_failed: bool,
+    /// The table.
+    pub rows: Vec<Row>,
     /// Sentences, each with what it is about, the most important first.
-    pub(crate) remarks: Vec<(&'static str, String)>,
+    pub remarks: Vec<(&'static str, String)>,
 }
 
 impl Rows {
-    pub(crate) fn of(summary: &Summary) -> Self {
+    /// Of a summary.
+    pub fn of(summary: &Summary) -> Self {
         let mut rows = Vec::new();
         let machine = &summary.machine;
         match &summary.job {

@@ -1,0 +1,268 @@
+//! Which figures of a sample the page draws.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use resource_tracker_core::{Sample, Section};
+use resource_tracker_metrics::{
+    CgroupMetrics, CloudMetrics, CpuMetrics, Disks, Gpus, JobGpuMetrics, JobLimitMetrics, JobNetworkMetrics, Marks,
+    MemoryMetrics, Networks, OutcomeMetrics, PressureMetrics, ProcessMetrics, ResourcePressure,
+};
+use resource_tracker_report::{Kind, Kinds, is_image, other_figures};
+use serde::de::DeserializeOwned;
+
+use crate::phases::{Phases, Span};
+use crate::timeline::{About, Drawing, Role, Timeline};
+
+const MIB: f64 = 1_048_576.0;
+/// Clocks that are set by less leave no gap.
+const SMALLEST_GAP: Duration = Duration::from_secs(1);
+/// What is longer is a clock that was set for the first time.
+const LONGEST_GAP: Duration = Duration::from_secs(30 * 86_400);
+/// Counters that come after are left out.
+const COUNTERS: usize = 1000;
+
+const CPU: About = about(0, "CPU", "cores", None);
+const MEMORY: About = about(1, "Memory", "MiB", None);
+const DISK: About = about(2, "Disk", "bytes/second", None);
+const SPACE: About = about(3, "Disk space in use", "percent", Some(100.0));
+const NETWORK: About = about(4, "Network", "bytes/second", None);
+const GPU_USE: About = about(5, "GPUs in use", "percent", Some(100.0));
+const GPU_MEMORY: About = about(6, "GPU memory", "MiB", None);
+const GPU_POWER: About = about(7, "GPU power", "watts", None);
+const GPU_TEMPERATURE: About = about(8, "GPU temperature", "celsius", None);
+const JOB_GPUS: About = about(9, "GPUs that the job used", "GPUs", None);
+const JOB_GPU_MEMORY: About = about(10, "GPU memory of the job", "MiB", None);
+const WAITING: About = about(11, "Time spent waiting", "percent", None);
+const PROCESSES: About = about(12, "Processes and threads of the job", "", None);
+const TASKS: About = about(13, "Tasks of the machine", "", None);
+const OTHERS: u8 = 14;
+
+const fn about(rank: u8, title: &'static str, unit: &'static str, top: Option<f32>) -> About<'static> {
+    About { rank, title, unit, top }
+}
+
+/// The charts of a run, from its samples as they come: in one pass, in memory that does not grow with their number.
+#[derive(Debug, Default)]
+pub struct RunCharts {
+    timeline: Timeline,
+    phases: Phases,
+    cloud: CloudMetrics,
+    /// The latest time at which a sample was taken.
+    last: Option<Duration>,
+    /// Whether limits of a job are known; else those of the machine are drawn.
+    has_job_limits: bool,
+    /// Counters as they were then.
+    counters: BTreeMap<String, f64>,
+}
+
+impl RunCharts {
+    /// Adds the next sample. What of it cannot be read is left out, which the summary says.
+    pub fn add(&mut self, sample: &Sample, kinds: &Kinds) {
+        let secs = sample.elapsed().as_secs_f64();
+        let since = self.last.and_then(|last| sample.timestamp().checked_sub(last));
+        let missing = since.and_then(|since| since.checked_sub(sample.elapsed()));
+        let gap = SMALLEST_GAP.max(sample.elapsed())..LONGEST_GAP;
+        if let Some(missing) = missing.filter(|missing| gap.contains(missing)) {
+            self.timeline.skip(missing.as_secs_f64());
+        }
+        self.last = self.last.max(Some(sample.timestamp()));
+        self.timeline.begin_sample(secs);
+        if let Some(marks) = first::<Marks>(sample) {
+            let now = self.timeline.now();
+            for mark in &marks.0 {
+                let ago = (sample.timestamp().as_millis() as f64 - mark.at_ms as f64) / 1000.0;
+                self.phases.add(mark, now - ago.clamp(0.0, secs));
+            }
+        }
+        if let Some(cloud) = first::<CloudMetrics>(sample) {
+            self.cloud = cloud.into_owned();
+        }
+        self.add_job(sample, secs);
+        self.add_machine(sample);
+        self.add_gpus(sample);
+        self.add_waiting(sample, secs);
+        self.add_others(sample, secs, kinds);
+        self.timeline.end_sample();
+    }
+
+    /// Makes them coarser, so that a page has room for many.
+    pub fn keep_at_most(&mut self, points: usize) {
+        self.timeline.keep_at_most(points);
+    }
+
+    pub(crate) fn drawing(&mut self) -> Drawing<'_> {
+        self.timeline.drawing()
+    }
+
+    pub(crate) fn spans(&self) -> &[Span] {
+        self.phases.spans()
+    }
+
+    pub(crate) fn cloud(&self) -> &CloudMetrics {
+        &self.cloud
+    }
+
+    fn add_machine(&mut self, sample: &Sample) {
+        let Self { timeline, has_job_limits, .. } = self;
+        if let Some(cpu) = first::<CpuMetrics>(sample) {
+            timeline.add(CPU, "machine", Role::Machine, cpu.cores_used);
+            timeline.add(
+                CPU,
+                "all of the machine",
+                Role::Limit,
+                (!*has_job_limits).then_some(cpu.per_core_pct.len() as f64),
+            );
+            timeline.add(TASKS, "that run, or could", Role::Machine, f64::from(cpu.processes_running));
+            timeline.add(TASKS, "that wait for a disk", Role::Machine, f64::from(cpu.processes_blocked));
+        }
+        if let Some(memory) = first::<MemoryMetrics>(sample) {
+            timeline.add(MEMORY, "machine", Role::Machine, memory.unavailable_mib as f64);
+            timeline.add(
+                MEMORY,
+                "all of the machine",
+                Role::Limit,
+                (!*has_job_limits).then_some(memory.total_mib as f64),
+            );
+        }
+        let disks: Vec<_> = all::<Disks>(sample).collect();
+        let disks = || disks.iter().flat_map(|disks| &disks.0);
+        let counted = || disks().filter(|disk| disk.is_counted);
+        let mut add = |about, label, value| timeline.add(about, label, Role::Machine, value);
+        add(DISK, "machine reads", sum(counted().map(|disk| disk.read_bytes_per_sec)));
+        add(DISK, "machine writes", sum(counted().map(|disk| disk.write_bytes_per_sec)));
+        for mount in disks().flat_map(|disk| &disk.mounts).filter(|mount| !is_image(&mount.filesystem)) {
+            timeline.add(SPACE, &mount.mount_point, Role::Other, mount.used_pct);
+        }
+        let networks: Vec<_> = all::<Networks>(sample).collect();
+        let networks = || networks.iter().flat_map(|networks| &networks.0).filter(|one| one.is_counted == Some(true));
+        let mut add = |label, value| timeline.add(NETWORK, label, Role::Machine, value);
+        add("machine receives", sum(networks().map(|network| Some(network.rx_bytes_per_sec))));
+        add("machine sends", sum(networks().map(|network| Some(network.tx_bytes_per_sec))));
+    }
+
+    fn add_job(&mut self, sample: &Sample, secs: f64) {
+        let per_sec = |bytes: Option<u64>| bytes.filter(|_| secs > 0.0).map(|bytes| bytes as f64 / secs);
+        let mut add = |about, label, value| self.timeline.add(about, label, Role::Job, value);
+        if let Some(job) = first::<ProcessMetrics>(sample) {
+            add(CPU, "job", job.process_cores_used);
+            add(MEMORY, "job", job.process_memory_mib);
+            add(MEMORY, "job, resident (RSS)", job.process_rss_mib);
+            add(MEMORY, "job, proportional (PSS)", job.process_pss_mib);
+            add(MEMORY, "job, peak so far", job.process_peak_memory_mib);
+            add(DISK, "job reads", per_sec(job.process_disk_read_bytes));
+            add(DISK, "job writes", per_sec(job.process_disk_write_bytes));
+            let threads = job.process_thread_count.filter(|threads| *threads > 0).map(f64::from);
+            add(PROCESSES, "threads", threads);
+            let children = job.process_child_count.filter(|_| threads.is_some());
+            add(PROCESSES, "processes", children.map(|children| f64::from(children) + 1.0));
+        }
+        if let Some(network) = first::<JobNetworkMetrics>(sample) {
+            add(NETWORK, "job receives", per_sec(network.process_network_rx_bytes));
+            add(NETWORK, "job sends", per_sec(network.process_network_tx_bytes));
+        }
+        if let Some(gpus) = first::<JobGpuMetrics>(sample) {
+            add(JOB_GPUS, "sum of its shares", gpus.process_gpu_usage);
+            add(JOB_GPUS, "GPUs of which it had a share", gpus.process_gpu_utilized.map(f64::from));
+            add(JOB_GPU_MEMORY, "of all GPUs", gpus.process_gpu_vram_mib);
+        }
+        if let Some(limits) = first::<JobLimitMetrics>(sample) {
+            let mut limit = |about, value| self.timeline.add(about, "limit of the job", Role::Limit, value);
+            limit(CPU, limits.process_cpu_limit_cores);
+            limit(MEMORY, limits.process_memory_limit_mib);
+            self.has_job_limits |= limits.process_cpu_limit_cores.is_some();
+        }
+    }
+
+    fn add_gpus(&mut self, sample: &Sample) {
+        let gpus: Vec<_> = all::<Gpus>(sample).collect();
+        for gpu in gpus.iter().flat_map(|gpus| &gpus.0) {
+            let (name, mib) = (gpu.host_id.as_str(), |bytes: Option<u64>| bytes.map(|bytes| bytes as f64 / MIB));
+            let mut add = |about, value| self.timeline.add(about, name, Role::Other, value);
+            add(GPU_USE, gpu.utilization_pct.or(gpu.sm_utilization_pct));
+            add(GPU_MEMORY, mib(gpu.vram_used_bytes));
+            add(GPU_POWER, gpu.power_watts);
+            add(GPU_TEMPERATURE, gpu.temperature_celsius.map(f64::from));
+            // Of the same height, they are one line.
+            let mut limit = |about, value: Option<f64>, scale: f64, unit| {
+                if let Some(value) = value {
+                    self.timeline.add(about, &format!("limit of {:.0} {unit}", value / scale), Role::Limit, value);
+                }
+            };
+            limit(GPU_MEMORY, mib(gpu.vram_total_bytes), 1024.0, "GiB");
+            limit(GPU_POWER, gpu.power_limit_watts, 1.0, "W");
+        }
+    }
+
+    fn add_waiting(&mut self, sample: &Sample, secs: f64) {
+        if let Some(cgroup) = first::<CgroupMetrics>(sample) {
+            // In the last sample it can be that of the whole run.
+            let is_of_interval = secs > 0.0 && first::<OutcomeMetrics>(sample).is_none();
+            let share = |waited: Option<f64>| waited.filter(|_| is_of_interval).map(|waited| 100.0 * waited / secs);
+            let mut add = |label, value| self.timeline.add(WAITING, label, Role::Job, value);
+            add("job's cgroup, for a CPU", share(cgroup.cpu_pressure_some_secs));
+            add("job's cgroup, for memory", share(cgroup.memory_pressure_some_secs));
+            add("job's cgroup, for storage", share(cgroup.io_pressure_some_secs));
+            add("job's cgroup, out of its quota", cgroup.cpu_throttled_pct);
+        }
+        if let Some(pressure) = first::<PressureMetrics>(sample) {
+            let some = |of: Option<ResourcePressure>| of.map(|of| of.some.interval_pct);
+            let mut add = |label, value| self.timeline.add(WAITING, label, Role::Machine, value);
+            add("machine, for a CPU", some(pressure.cpu));
+            add("machine, for memory", some(pressure.memory));
+            add("machine, for storage", some(pressure.io));
+        }
+    }
+
+    /// Sections that are known by their schema alone. What is counted is drawn by the second.
+    fn add_others(&mut self, sample: &Sample, secs: f64, kinds: &Kinds) {
+        let Self { timeline, counters, .. } = self;
+        other_figures(sample, &mut |path, field, value| {
+            let kind = kinds.of(field);
+            let grown = match kind {
+                Kind::Info => return,
+                Kind::Gauge | Kind::Delta => Some(value),
+                Kind::Counter => grown(counters, path, value),
+            };
+            let is_rate = kind != Kind::Gauge;
+            let value = if is_rate { grown.filter(|_| secs > 0.0).map(|grown| grown / secs) } else { grown };
+            let (section, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
+            let label = rest.trim_start_matches(['.', '[']).replace("].", " ").replace(']', "");
+            let unit = kinds.unit(field).map(|unit| if is_rate { format!("{unit}/second") } else { unit.to_owned() });
+            // Figures of unknown units have nothing to do with one another.
+            let title = match &unit {
+                Some(_) => section.to_owned(),
+                None => field.replace("[]", ""),
+            };
+            let about = About { rank: OTHERS, title: &title, unit: unit.as_deref().unwrap_or_default(), top: None };
+            timeline.add(about, &label, Role::Other, value);
+        });
+    }
+}
+
+fn all<'a, T: Section + DeserializeOwned>(sample: &'a Sample) -> impl Iterator<Item = Cow<'a, T>> {
+    sample.read_all::<T>().filter_map(Result::ok)
+}
+
+fn first<'a, T: Section + DeserializeOwned>(sample: &'a Sample) -> Option<Cow<'a, T>> {
+    all(sample).next()
+}
+
+/// What a counter has grown by since it was last seen.
+fn grown(counters: &mut BTreeMap<String, f64>, path: &str, value: f64) -> Option<f64> {
+    if let Some(last) = counters.get_mut(path) {
+        // One that is reset counts from zero.
+        let before = std::mem::replace(last, value);
+        return Some(if value < before { value } else { value - before });
+    }
+    if counters.len() < COUNTERS {
+        counters.insert(path.to_owned(), value);
+    }
+    None
+}
+
+/// `None` where nothing is known.
+fn sum(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    values.flatten().reduce(|one, other| one + other)
+}

@@ -1,0 +1,199 @@
+//! The page itself: one file with its style, its program and its data.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use resource_tracker_metrics::CloudMetrics;
+use resource_tracker_report::{Rows, Summary};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use crate::charts::RunCharts;
+use crate::phases::Span;
+use crate::timeline::Drawing;
+
+/// By this a page is known for one.
+pub(crate) const BEGINNING: &str = "<!DOCTYPE html>\n<!-- resource-tracker report -->\n";
+
+const STYLES: [&str; 2] = [include_str!("../vendor/uplot-1.6.32/uPlot.min.css"), include_str!("../assets/page.css")];
+const SCRIPTS: [&str; 2] = [
+    include_str!("../vendor/uplot-1.6.32/uPlot.iife.min.js"),
+    concat!(
+        "(() => {\n\"use strict\";\n",
+        include_str!("../assets/format.js"),
+        include_str!("../assets/elements.js"),
+        include_str!("../assets/charts.js"),
+        include_str!("../assets/run.js"),
+        include_str!("../assets/runs.js"),
+        include_str!("../assets/page.js"),
+        "})();\n"
+    ),
+];
+/// uPlot's, which has to go with it.
+const LICENCE: &str = include_str!("../vendor/uplot-1.6.32/LICENSE");
+const BODY: &str = include_str!("../assets/body.html");
+
+/// A run that a page is of.
+pub struct PageRun {
+    /// The file that it was recorded in, where it was.
+    pub path: Option<PathBuf>,
+    /// What is said of it.
+    pub summary: Summary,
+    /// What is drawn of it.
+    pub charts: RunCharts,
+}
+
+#[derive(Serialize)]
+struct Data<'a> {
+    version: &'a str,
+    runs: Vec<RunData<'a>>,
+}
+
+#[derive(Serialize)]
+struct RunData<'a> {
+    file: Option<String>,
+    words: Rows,
+    /// As `summary --json` has it.
+    summary: &'a Summary,
+    cloud: CloudMetrics,
+    phases: Vec<Span>,
+    drawing: Drawing<'a>,
+}
+
+impl<'a> RunData<'a> {
+    fn of(run: &'a mut PageRun) -> Self {
+        let name = |path: &PathBuf| path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        Self {
+            file: run.path.as_ref().map(name),
+            words: Rows::of(&run.summary),
+            summary: &run.summary,
+            cloud: run.charts.cloud().clone(),
+            phases: run.charts.spans().to_vec(),
+            drawing: run.charts.drawing(),
+        }
+    }
+}
+
+/// Writes the page of these runs.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_page(mut out: impl Write, runs: &mut [PageRun]) -> anyhow::Result<()> {
+    let title = match runs {
+        [run] => Rows::of(&run.summary).title,
+        _ => format!("{} runs", runs.len()),
+    };
+    // The page may load nothing, and run nothing but what is written here.
+    let (styles, scripts) = (sources(&STYLES), sources(&SCRIPTS));
+    let policy = format!(
+        "default-src 'none'; img-src data:; style-src {styles}; script-src {scripts}; base-uri 'none'; form-action 'none'"
+    );
+    write!(
+        out,
+        "{BEGINNING}<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"referrer\" content=\"no-referrer\">\n<link rel=\"icon\" href=\"data:,\">\n<title>{}</title>\n",
+        escaped(&title)
+    )?;
+    write!(out, "<!-- Charts by uPlot 1.6.32:\n{LICENCE}-->\n")?;
+    for style in STYLES {
+        writeln!(out, "<style>{style}</style>")?;
+    }
+    write!(out, "</head>\n<body>\n{BODY}<script type=\"application/json\" id=\"data\">")?;
+    let data = Data { version: env!("CARGO_PKG_VERSION"), runs: runs.iter_mut().map(RunData::of).collect() };
+    serde_json::to_writer(WithoutMarkup(&mut out), &data)?;
+    out.write_all(b"</script>\n")?;
+    for script in SCRIPTS {
+        writeln!(out, "<script>{script}</script>")?;
+    }
+    out.write_all(b"</body>\n</html>\n")?;
+    Ok(())
+}
+
+/// What a policy calls them by.
+fn sources(texts: &[&str]) -> String {
+    let source = |text: &&str| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text)));
+    texts.iter().map(source).collect::<Vec<_>>().join(" ")
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;")
+}
+
+/// JSON in which nothing looks like an end of the script, or like a comment. A `<` is in texts alone there.
+struct WithoutMarkup<W>(W);
+
+impl<W: Write> Write for WithoutMarkup<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for (index, part) in bytes.split(|byte| *byte == b'<').enumerate() {
+            if index > 0 {
+                self.0.write_all(b"\\u003c")?;
+            }
+            self.0.write_all(part)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use resource_tracker_core::Sample;
+    use resource_tracker_report::{Kinds, RunStatistics};
+    use serde_json::{Value as Json, json};
+
+    use super::*;
+
+    fn page_of(samples: &[Json]) -> (String, Json) {
+        let kinds = Kinds::of_schema(|| json!({}));
+        let (mut statistics, mut charts) = (RunStatistics::default(), RunCharts::default());
+        for sample in samples {
+            let sample = Sample::from_json(&sample.to_string()).unwrap();
+            statistics.add(&sample, &kinds);
+            charts.add(&sample, &kinds);
+        }
+        let run = PageRun { path: None, summary: statistics.summary(), charts };
+        let mut page = Vec::new();
+        write_page(&mut page, &mut [run]).unwrap();
+        let page = String::from_utf8(page).unwrap();
+        let (_, data) = page.split_once("id=\"data\">").unwrap();
+        let data = serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap();
+        (page, data)
+    }
+
+    fn sample(second: u64, sections: Json) -> Json {
+        let mut sample = json!({ "timestamp_ms": 1_700_000_000_000_u64 + second * 1000, "elapsed_secs": 1 });
+        sample.as_object_mut().unwrap().extend(sections.as_object().unwrap().clone());
+        sample
+    }
+
+    #[test]
+    fn nothing_that_a_stranger_wrote_is_markup() {
+        let evil = "</script><script>alert(1)</script><!--";
+        let run = json!({ "run": {
+            "id": "1", "command": ["echo", evil], "started_ms": 1, "interval_secs": 1, "version": "1", "labels": {}, "tags": {evil: evil},
+        } });
+        let (page, data) = page_of(&[sample(1, run), sample(2, json!({ evil: { evil: 1 } }))]);
+        assert_eq!(data["runs"][0]["summary"]["run"]["command"][1], evil);
+        assert!(!page.contains("alert(1)<") && !page.contains("<!--\"") && page.matches("</script>").count() == 3);
+        assert!(page.contains("<title>echo &lt;/script>"), "{}", &page[..2000]);
+    }
+
+    #[test]
+    fn what_is_counted_is_drawn_by_the_second() {
+        let figure = |joules: u64| json!({ "meter": [{ "name": "a", "joules": joules }] });
+        let samples = [sample(1, figure(5)), sample(2, figure(7)), sample(9, figure(8))];
+        let (_, data) = page_of(&samples);
+        let drawing = &data["runs"][0]["drawing"];
+        assert_eq!(drawing["ends"], json!([1.0, 2.0, 8.0, 9.0]), "six seconds are missing");
+        let chart = &drawing["charts"][0];
+        assert_eq!((&chart["title"], &chart["series"][0]["label"]), (&json!("meter.joules"), &json!("a joules")));
+        assert_eq!(chart["series"][0]["mean"], json!([5, 7, null, 8]), "without a schema it is taken as it comes");
+    }
+}

@@ -1,0 +1,347 @@
+//! Figures over the time of a run, in memory that does not grow with it.
+//!
+//! A bucket is of so many samples, and keeps their least, highest and mean value. When there are too many buckets, two become one.
+
+use serde::Serialize;
+
+use crate::rounded::Rounded;
+
+/// Buckets of a figure, where there are not too many figures.
+const MOST_BUCKETS: usize = 1024;
+/// Buckets of all figures.
+const ALL_BUCKETS: usize = 96 << 10;
+/// Figures that come after are left out.
+const MOST_SERIES: usize = 192;
+/// What comes after in one chart is left out as well: nobody could tell so many lines apart.
+const MOST_OF_CHART: usize = 16;
+
+/// What a chart is about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct About<'a> {
+    /// Charts come in this order.
+    pub(crate) rank: u8,
+    pub(crate) title: &'a str,
+    pub(crate) unit: &'a str,
+    /// Where its axis ends, if that is known beforehand.
+    pub(crate) top: Option<f32>,
+}
+
+/// Whose figure it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Role {
+    Job,
+    Machine,
+    Limit,
+    Other,
+}
+
+/// Charts on one time axis.
+#[derive(Debug)]
+pub(crate) struct Timeline {
+    charts: Vec<Chart>,
+    series: usize,
+    /// Seconds since the run's start at the end of each bucket.
+    ends: Vec<f64>,
+    now: f64,
+    /// Samples of a bucket.
+    width: u64,
+    /// Samples of the bucket that is not full yet.
+    filled: u64,
+}
+
+#[derive(Debug)]
+struct Chart {
+    rank: u8,
+    title: String,
+    unit: String,
+    top: Option<f32>,
+    has_more: bool,
+    series: Vec<Series>,
+}
+
+#[derive(Debug)]
+struct Series {
+    label: String,
+    role: Role,
+    buckets: Vec<Bucket>,
+    open: OpenBucket,
+}
+
+/// Not a number where the figure was not known.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Bucket {
+    low: f32,
+    high: f32,
+    mean: f32,
+}
+
+impl Bucket {
+    const UNKNOWN: Self = Self { low: f32::NAN, high: f32::NAN, mean: f32::NAN };
+
+    fn with(self, other: Self) -> Self {
+        let mean = match (self.mean.is_nan(), other.mean.is_nan()) {
+            (false, false) => self.mean.midpoint(other.mean),
+            (true, _) => other.mean,
+            (_, true) => self.mean,
+        };
+        Self { low: self.low.min(other.low), high: self.high.max(other.high), mean }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct OpenBucket {
+    low: f64,
+    high: f64,
+    sum: f64,
+    count: u64,
+}
+
+impl Default for OpenBucket {
+    fn default() -> Self {
+        Self { low: f64::INFINITY, high: f64::NEG_INFINITY, sum: 0.0, count: 0 }
+    }
+}
+
+impl OpenBucket {
+    fn add(&mut self, value: f64) {
+        self.low = self.low.min(value);
+        self.high = self.high.max(value);
+        self.sum += value;
+        self.count += 1;
+    }
+
+    fn bucket(self) -> Bucket {
+        match self.count {
+            0 => Bucket::UNKNOWN,
+            count => Bucket { low: self.low as f32, high: self.high as f32, mean: (self.sum / count as f64) as f32 },
+        }
+    }
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        Self { charts: Vec::new(), series: 0, ends: Vec::new(), now: 0.0, width: 1, filled: 0 }
+    }
+}
+
+impl Timeline {
+    /// Seconds from the start to the end of the last sample.
+    pub(crate) fn now(&self) -> f64 {
+        self.now
+    }
+
+    /// The next sample begins, so many seconds after the one before.
+    pub(crate) fn begin_sample(&mut self, secs: f64) {
+        self.now += secs;
+        self.filled += 1;
+    }
+
+    /// Nothing is known of so many seconds.
+    pub(crate) fn skip(&mut self, secs: f64) {
+        if self.filled > 0 {
+            self.close_bucket();
+        }
+        self.now += secs;
+        self.close_bucket();
+    }
+
+    /// A figure of the sample. What is not known, or no number, is left out.
+    pub(crate) fn add(&mut self, about: About, label: &str, role: Role, value: impl Into<Option<f64>>) {
+        let Some(value) = value.into().filter(|value: &f64| value.is_finite()) else { return };
+        let index = self.charts.iter().position(|chart| chart.title == about.title && chart.unit == about.unit);
+        let known = index.and_then(|index| self.charts[index].series.iter_mut().find(|series| series.label == label));
+        if let Some(series) = known {
+            return series.open.add(value);
+        }
+        let is_full = |chart: &Chart| chart.series.len() == MOST_OF_CHART;
+        if self.series == MOST_SERIES || index.is_some_and(|index| is_full(&self.charts[index])) {
+            if let Some(index) = index {
+                self.charts[index].has_more = true;
+            }
+            return;
+        }
+        let index = index.unwrap_or_else(|| {
+            let About { rank, title, unit, top } = about;
+            let (title, unit) = (title.to_owned(), unit.to_owned());
+            self.charts.push(Chart { rank, title, unit, top, has_more: false, series: Vec::new() });
+            self.charts.len() - 1
+        });
+        let mut series = Series { label: label.to_owned(), role, buckets: Vec::new(), open: OpenBucket::default() };
+        series.open.add(value);
+        self.charts[index].series.push(series);
+        self.series += 1;
+        self.keep_at_most(self.capacity());
+    }
+
+    /// All figures of the sample are there.
+    pub(crate) fn end_sample(&mut self) {
+        if self.filled >= self.width {
+            self.close_bucket();
+        }
+    }
+
+    /// Makes it coarser until there are fewer buckets than that.
+    pub(crate) fn keep_at_most(&mut self, most: usize) {
+        while self.ends.len() >= most.max(2) {
+            self.width *= 2;
+            let later = |ends: &[f64]| ends[ends.len() - 1];
+            self.ends = self.ends.chunks(2).map(later).collect();
+            for series in self.charts.iter_mut().flat_map(|chart| &mut chart.series) {
+                let merged =
+                    series.buckets.chunks(2).map(|two| two.iter().copied().fold(Bucket::UNKNOWN, Bucket::with));
+                series.buckets = merged.collect();
+            }
+        }
+    }
+
+    fn capacity(&self) -> usize {
+        if self.series * MOST_BUCKETS <= ALL_BUCKETS { MOST_BUCKETS } else { MOST_BUCKETS / 2 }
+    }
+
+    fn close_bucket(&mut self) {
+        let before = self.ends.len();
+        self.ends.push(self.now);
+        self.filled = 0;
+        for series in self.charts.iter_mut().flat_map(|chart| &mut chart.series) {
+            // One that came late is not known before.
+            series.buckets.resize(before, Bucket::UNKNOWN);
+            series.buckets.push(std::mem::take(&mut series.open).bucket());
+        }
+        self.keep_at_most(self.capacity());
+    }
+
+    /// What the page draws.
+    pub(crate) fn drawing(&mut self) -> Drawing<'_> {
+        if self.filled > 0 {
+            self.close_bucket();
+        }
+        // To the millisecond.
+        let ends = self.ends.iter().map(|end| (end * 1000.0).round() / 1000.0).collect();
+        self.charts.sort_by(|one, other| (one.rank, &one.title).cmp(&(other.rank, &other.title)));
+        let is_coarse = self.width > 1;
+        let charts = self.charts.iter().map(|chart| DrawnChart::of(chart, is_coarse)).collect();
+        Drawing { ends, samples_per_point: self.width, charts }
+    }
+}
+
+/// Charts as the page has them.
+#[derive(Serialize)]
+pub(crate) struct Drawing<'a> {
+    ends: Vec<f64>,
+    samples_per_point: u64,
+    charts: Vec<DrawnChart<'a>>,
+}
+
+#[derive(Serialize)]
+struct DrawnChart<'a> {
+    title: &'a str,
+    unit: &'a str,
+    top: Option<f32>,
+    has_more: bool,
+    series: Vec<DrawnSeries<'a>>,
+}
+
+#[derive(Serialize)]
+struct DrawnSeries<'a> {
+    label: &'a str,
+    role: Role,
+    mean: Vec<Rounded>,
+    /// Where a point is of one sample, they are the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    low: Option<Vec<Rounded>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    high: Option<Vec<Rounded>>,
+}
+
+impl<'a> DrawnChart<'a> {
+    fn of(chart: &'a Chart, is_coarse: bool) -> Self {
+        let series = chart.series.iter().map(|series| {
+            let of = |value: fn(&Bucket) -> f32| series.buckets.iter().map(|bucket| Rounded(value(bucket))).collect();
+            DrawnSeries {
+                label: &series.label,
+                role: series.role,
+                mean: of(|bucket| bucket.mean),
+                low: is_coarse.then(|| of(|bucket| bucket.low)),
+                high: is_coarse.then(|| of(|bucket| bucket.high)),
+            }
+        });
+        Self {
+            title: &chart.title,
+            unit: &chart.unit,
+            top: chart.top,
+            has_more: chart.has_more,
+            series: series.collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value as Json, json};
+
+    use super::*;
+
+    const CPU: About<'static> = About { rank: 0, title: "CPU", unit: "cores", top: None };
+
+    fn drawn(timeline: &mut Timeline) -> Json {
+        serde_json::to_value(timeline.drawing()).unwrap()
+    }
+
+    fn add(timeline: &mut Timeline, values: &[(&str, f64)]) {
+        timeline.begin_sample(1.0);
+        values.iter().for_each(|(label, value)| timeline.add(CPU, label, Role::Job, *value));
+        timeline.end_sample();
+    }
+
+    #[test]
+    fn what_is_not_known_is_a_gap() {
+        let mut timeline = Timeline::default();
+        add(&mut timeline, &[("job", 1.0)]);
+        add(&mut timeline, &[("late", 2.5), ("job", f64::NAN)]);
+        timeline.skip(10.0);
+        add(&mut timeline, &[("job", 3.0), ("late", 4.0)]);
+        let drawn = drawn(&mut timeline);
+        assert_eq!(drawn["ends"], json!([1.0, 2.0, 12.0, 13.0]));
+        let series = &drawn["charts"][0]["series"];
+        assert_eq!(series[0]["mean"], json!([1, null, null, 3]));
+        assert_eq!(series[1]["mean"], json!([null, 2.5, null, 4]));
+        assert_eq!(series[0].get("low"), None);
+    }
+
+    /// A day of samples of more figures than there can be, and one of them is an extreme.
+    #[test]
+    fn a_day_keeps_its_extremes_in_bounds() {
+        let mut timeline = Timeline::default();
+        let titles: Vec<String> = (0..15).map(|number| number.to_string()).collect();
+        for tick in 1..=8640 {
+            timeline.begin_sample(10.0);
+            let value = if tick == 4321 { 77.0 } else { f64::from(tick % 10) };
+            for about in titles.iter().map(|title| About { title, ..CPU }) {
+                titles.iter().for_each(|label| timeline.add(about, label, Role::Job, value));
+            }
+            timeline.end_sample();
+            let series = || timeline.charts.iter().flat_map(|chart| &chart.series);
+            let buckets: usize = series().map(|series| series.buckets.capacity()).sum();
+            assert!(buckets <= ALL_BUCKETS && series().count() == MOST_SERIES, "{buckets} at {tick}");
+        }
+        assert!(ALL_BUCKETS * size_of::<Bucket>() <= 5 << 18, "1.25 MiB");
+        let drawn = drawn(&mut timeline);
+        let series = &drawn["charts"][5]["series"][0];
+        let of = |name: &str| series[name].as_array().unwrap().iter().map(|value| value.as_f64().unwrap());
+        assert!((256..=512).contains(&of("mean").count()));
+        assert_eq!((of("high").fold(0.0, f64::max), of("low").fold(9.0, f64::min)), (77.0, 0.0));
+        assert!(of("mean").all(|mean| (3.0..9.0).contains(&mean)));
+        assert_eq!(drawn["ends"].as_array().unwrap().last(), Some(&json!(86_400.0)));
+    }
+
+    #[test]
+    fn no_chart_has_more_lines_than_can_be_told_apart() {
+        let mut timeline = Timeline::default();
+        let labels: Vec<String> = (0..100).map(|number| number.to_string()).collect();
+        let values: Vec<(&str, f64)> = labels.iter().map(|label| (label.as_str(), 1.0)).collect();
+        add(&mut timeline, &values);
+        let chart = &drawn(&mut timeline)["charts"][0];
+        assert_eq!((chart["series"].as_array().unwrap().len(), &chart["has_more"]), (MOST_OF_CHART, &json!(true)));
+    }
+}
