@@ -33,7 +33,7 @@ const EXAMPLES: &str = "Examples:
 Every flag has an environment variable: --job-name is TRACKER_JOB_NAME, --interval is TRACKER_INTERVAL, and so on; any
 other key of the configuration is TRACKER_ and its path, as in TRACKER_SINKS__FILE__PATH=run.jsonl. What can be given
 more than once is a list with commas: TRACKER_TAG=a=1,b=2. Flags win over variables, variables over the file. The words
-components, config, summary, compare, mark, schema, upload, completions, man-page and help are commands of the tracker; to run a program of
+components, config, summary, compare, view, mark, schema, upload, completions, man-page and help are commands of the tracker; to run a program of
 that name, put -- in front of it.";
 
 const CONFIGURATION: &str = "Configuration";
@@ -269,6 +269,15 @@ pub(crate) enum Action {
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
+    /// Show on the terminal what happens: a recording while it grows, a process (--pid), or the machine
+    View {
+        /// Replay the recording from its start, so many times as fast as it was [default: show all of it at once]
+        #[arg(long, value_name = "TIMES", requires = "file", value_parser = ValueParser::from(speed), allow_negative_numbers = true)]
+        speed: Option<f64>,
+        /// A recording in JSON Lines, compressed or not; - is standard input
+        #[arg(conflicts_with = "pid")]
+        file: Option<PathBuf>,
+    },
     /// From inside a command: name what it does now; without a tracker around it nothing happens
     Mark {
         /// A phase of this name begins beside others that go on
@@ -316,6 +325,11 @@ pub(crate) enum ConfigAction {
 pub(crate) fn assignment(text: &str) -> Result<(String, String), &'static str> {
     let (key, value) = text.split_once('=').ok_or("must be KEY=VALUE")?;
     if key.trim().is_empty() { Err("must have a KEY before the =") } else { Ok((key.trim().into(), value.into())) }
+}
+
+fn speed(text: &str) -> Result<f64, &'static str> {
+    let speed = text.parse().ok().filter(|speed: &f64| speed.is_finite() && *speed > 0.0);
+    speed.ok_or("must be a number above 0, such as 10 for ten times as fast")
 }
 
 fn process_id(text: &str) -> Result<i32, &'static str> {

@@ -44,12 +44,14 @@ pub use machine::{FullFileSystem, MachineSummary};
 pub use markdown::markdown;
 pub use other_sections::Figure;
 pub use phases::PhaseSummary;
-pub use recording::{RecordedRun, read_runs};
+pub use recording::{BAD_LINES, LONGEST_LINE, RecordedRun, check_names, read_runs, sample_of};
+pub use rows::{printable, signal_name};
 pub use run_statistics::RunStatistics;
 pub use sink::{SummaryConfig, SummaryFormat};
 pub use statistics::Spread;
 pub use summary::{Summary, Times};
 pub use text::{Look, text};
+pub use units::{bytes, memory, time};
 
 /// The summary as one line of JSON.
 ///

@@ -7,6 +7,7 @@ mod mark;
 mod schema;
 mod summary;
 mod upload;
+mod view;
 
 use std::io::{self, Write};
 
@@ -19,6 +20,7 @@ pub(crate) use mark::mark;
 pub(crate) use schema::schema;
 pub(crate) use summary::summary;
 pub(crate) use upload::upload;
+pub(crate) use view::view;
 
 /// Prints to standard output; that nobody reads any more is no error.
 fn print(text: &[u8]) -> anyhow::Result<i32> {
