@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
@@ -62,7 +63,7 @@ impl Terminal {
                 }
             }
         });
-        let screen = vt100::Parser::new(24, columns, 0);
+        let screen = vt100::Parser::new(NonZero::new(24).unwrap(), NonZero::new(columns).unwrap(), 0);
         let mut terminal = Self { shell, keyboard: File::from(master), output, seen: String::new(), screen };
         terminal.expect("prompt> ");
         terminal
@@ -131,7 +132,7 @@ impl Terminal {
 
     /// Gives it another size.
     pub fn resize(&mut self, columns: u16, lines: u16) {
-        self.screen.screen_mut().set_size(lines, columns);
+        self.screen.screen_mut().set_size(NonZero::new(lines).unwrap(), NonZero::new(columns).unwrap());
         let size = Winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         rustix::termios::tcsetwinsize(&self.keyboard, size).unwrap();
     }

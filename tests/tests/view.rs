@@ -42,7 +42,8 @@ fn a_run_is_looked_at_until_it_ends() {
     terminal.run("echo be''fore", "before");
     terminal.expect("prompt> ");
     terminal.press(&view(&recording.path()));
-    let picture = terminal.expect_picture(&["sh -c ", "running", "pid ", "Cores", "Memory", "first-phase", "Disks", "q quit"]);
+    let picture =
+        terminal.expect_picture(&["sh -c ", "running", "pid ", "Cores", "Memory", "first-phase", "Disks", "q quit"]);
     assert!(picture.lines().count() <= 24 && terminal.is_taken(), "{picture}");
     terminal.press(" ");
     terminal.expect_picture(&["held at "]);
@@ -130,6 +131,25 @@ fn a_signal_ends_it_as_the_key_does() {
         kill(Pid::from_raw(process), signal).unwrap();
         assert_ended(&mut terminal, "code=0.");
     }
+}
+
+#[test]
+fn it_is_stopped_and_goes_on() {
+    if !has("bash", "a terminal") {
+        return;
+    }
+    let mut terminal = Terminal::new();
+    terminal.press(&format!("{} view\n", tracker().display()));
+    terminal.expect_picture(&["the machine", "q quit"]);
+    // Ctrl-Z is a key here as well.
+    terminal.press("\x1a");
+    terminal.expect("Stopped");
+    terminal.run("echo out''side", "outside");
+    assert!(!terminal.is_taken());
+    terminal.press("fg\n");
+    terminal.expect_picture(&["the machine", "q quit", "Cores"]);
+    terminal.press("q");
+    assert_ended(&mut terminal, "code=0.");
 }
 
 #[test]

@@ -47,18 +47,6 @@ pub(crate) struct Inbox {
     pub(crate) is_told: Arc<AtomicBool>,
 }
 
-/// The screen is gone.
-#[derive(Debug)]
-pub(crate) struct Closed;
-
-impl fmt::Display for Closed {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("the screen is closed")
-    }
-}
-
-impl std::error::Error for Closed {}
-
 pub(crate) fn channel() -> (Feed, Inbox) {
     let (samples, waiting) = mpsc::sync_channel(WAITING);
     let (events, inbox) = mpsc::channel();
@@ -83,9 +71,9 @@ impl Feed {
         let _ = self.events.send(event);
     }
 
-    /// Waits until there is room for the sample.
-    pub(crate) fn give(&self, moment: Moment) -> Result<(), Closed> {
-        self.samples.send(moment).map_err(|_| Closed)?;
+    /// Waits until there is room for the sample. A screen that is gone is a broken pipe.
+    pub(crate) fn give(&self, moment: Moment) -> io::Result<()> {
+        self.samples.send(moment).map_err(|_| io::ErrorKind::BrokenPipe)?;
         if !self.is_told.swap(true, Ordering::AcqRel) {
             self.tell(Event::Samples);
         }
@@ -101,7 +89,7 @@ impl fmt::Debug for Feed {
 
 impl Sink for Feed {
     fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
-        Ok(self.give(Moment::of(sample, sample.run().pid)).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?)
+        Ok(self.give(Moment::of(sample, sample.run().pid))?)
     }
 
     fn finish(&mut self, _: &Outcome) -> anyhow::Result<()> {

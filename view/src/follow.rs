@@ -60,10 +60,15 @@ fn follow_to_its_end(path: &Path, file: &mut GrowingFile, lines: &mut Lines) -> 
 /// What was set aside of a recording that begins within a run.
 fn older_parts(path: &Path, identity: Identity) -> Vec<PathBuf> {
     let mut first = Vec::new();
-    let begin = GrowingFile::open(path).ok().map(|mut file| file.read(&mut first));
+    if let Ok(mut file) = GrowingFile::open(path) {
+        while !first.contains(&b'\n')
+            && first.len() as u64 <= LONGEST_LINE
+            && matches!(file.read(&mut first), Ok(Look::More))
+        {}
+    }
     let line = first.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let goes_on = sample_of(line).is_ok_and(|sample| sample.read_all::<RunMetrics>().next().is_none());
-    if begin.is_none() || !goes_on {
+    if !goes_on {
         return Vec::new();
     }
     let parts = set_aside_of(path).unwrap_or_default();
@@ -122,7 +127,13 @@ impl Lines {
     fn read_all(&mut self, file: &mut GrowingFile) -> anyhow::Result<()> {
         loop {
             match file.read(&mut self.text) {
-                Ok(Look::More) => self.take()?,
+                Ok(Look::More) => {
+                    self.take()?;
+                    // More of a pipe is waited for.
+                    if file.identity().is_none() {
+                        self.tell_caught_up();
+                    }
+                }
                 Ok(Look::End) => return Ok(()),
                 Ok(Look::Shrunk) => self.text.clear(),
                 Err(error) if self.samples == 0 => {
@@ -282,11 +293,17 @@ mod tests {
     #[test]
     fn what_is_no_recording_is_said() {
         for (contents, said) in [
-            (&b"timestamp,cpu\n1,2\n"[..], "x is no recording: line 1 is of a CSV; only JSON Lines can be read (--format json)"),
+            (
+                &b"timestamp,cpu\n1,2\n"[..],
+                "x is no recording: line 1 is of a CSV; only JSON Lines can be read (--format json)",
+            ),
             (b"\n{}\n", "x is no recording: line 2 has no timestamp_ms"),
             (b"\x89PNG", "x is no recording: line 1 is no JSON object"),
             (b"{\"timestamp_ms\": NaN}\n", "x is no recording: line 1 is no JSON object"),
-            (b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "cannot read x: "),
+            (
+                b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+                "cannot read x: ",
+            ),
         ] {
             let failure = failure(contents);
             assert!(failure.starts_with(said), "{failure}");

@@ -72,7 +72,7 @@ impl GrowingFile {
         Self { input, format: None, piece: Vec::new() }
     }
 
-    /// `None` of a pipe.
+    /// `None` of a pipe, which is read when something comes.
     pub(crate) fn identity(&self) -> Option<Identity> {
         match &self.input {
             Input::File { file, .. } => file.metadata().ok().map(|file| (file.dev(), file.ino())),
@@ -91,12 +91,18 @@ impl GrowingFile {
                 }
                 file.read_at(&mut self.piece, *position)?
             }
-            Input::Stream(stream) => stream.read(&mut self.piece)?,
+            Input::Stream(stream) => {
+                let count = stream.read(&mut self.piece)?;
+                // What it is cannot be told by one byte.
+                let more = if count == 1 && self.format.is_none() { stream.read(&mut self.piece[1..])? } else { 0 };
+                count + more
+            }
         };
         self.piece.truncate(count);
         if self.format.is_none() && count >= MAGIC.len() {
             let is_gzip = self.piece.starts_with(&MAGIC);
-            self.format = Some(if is_gzip { Format::Gzip(Box::new(MultiGzDecoder::new(Vec::new()))) } else { Format::Text });
+            self.format =
+                Some(if is_gzip { Format::Gzip(Box::new(MultiGzDecoder::new(Vec::new()))) } else { Format::Text });
         }
         let taken = match (&mut self.format, &self.input) {
             (None, _) => 0,

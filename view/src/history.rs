@@ -169,8 +169,12 @@ impl History {
         }
         let first = self.points.partition_point(|point| point.at <= from);
         for point in self.points[first..].iter().take_while(|point| point.at - point.secs < to) {
-            let begin = ((point.at - point.secs - from) / width).floor().max(0.0) as usize;
-            let end = (((point.at - from) / width).ceil() as usize).clamp(begin + 1, count.max(begin + 1));
+            let place = |time: f64| (time - from) / width;
+            // The columns whose middle is in it, or else the one that its own is in.
+            let [begin, end] =
+                [point.at - point.secs, point.at].map(|edge| (place(edge) - 0.5).ceil().max(0.0) as usize);
+            let middle = place(point.at - point.secs / 2.0).max(0.0) as usize;
+            let (begin, end) = if begin < end { (begin, end) } else { (middle, middle + 1) };
             for column in columns.iter_mut().take(end).skip(begin) {
                 *column = column.max(point.values[series as usize]);
             }

@@ -172,7 +172,8 @@ impl<'a> Reader<'a> {
         let sections = self.sample.read_all::<T>().filter_map(|section| match section {
             Ok(section) => Some(section),
             Err(error) => {
-                self.problem.get_or_insert_with(|| format!("{} cannot be read: {}", T::NAME, printable(&error.to_string())));
+                self.problem
+                    .get_or_insert_with(|| format!("{} cannot be read: {}", T::NAME, printable(&error.to_string())));
                 None
             }
         });
@@ -196,7 +197,10 @@ impl<'a> Reader<'a> {
             read: rate(process.process_disk_read_bytes),
             written: rate(process.process_disk_write_bytes),
             // The root is one, as long as anything lives.
-            processes: process.process_child_count.filter(|_| threads.is_some()).map(|children| children.saturating_add(1)),
+            processes: process
+                .process_child_count
+                .filter(|_| threads.is_some())
+                .map(|children| children.saturating_add(1)),
             threads,
         })
     }

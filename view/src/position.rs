@@ -7,7 +7,7 @@ use crate::history::History;
 /// How much time there can be on the screen, in seconds; beyond that is all.
 const WIDTHS: [f64; 13] =
     [10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 21_600.0, 43_200.0, 86_400.0, 604_800.0];
-/// What is shown at first of what comes live.
+/// What is shown at most, at first, of what comes live.
 const LIVE: f64 = 300.0;
 /// The arrow keys go over the screen in so many steps.
 const STEPS: f64 = 60.0;
@@ -15,8 +15,7 @@ const STEPS: f64 = 60.0;
 /// What to look at.
 #[derive(Debug, Default)]
 pub(crate) struct Position {
-    /// How much time is on the screen; all when `None`.
-    width: Option<f64>,
+    width: Width,
     /// Where time stands still.
     held: Option<Held>,
     /// Which charts are shown, where there is no room for all.
@@ -24,6 +23,16 @@ pub(crate) struct Position {
     pub(crate) has_help: bool,
     /// Whether charts of the job have the scale of the machine.
     pub(crate) has_machine_scale: bool,
+}
+
+/// How much time is on the screen.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+enum Width {
+    #[default]
+    All,
+    /// What there is of the last minutes.
+    Live,
+    Seconds(f64),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +45,7 @@ struct Held {
 
 impl Position {
     pub(crate) fn live() -> Self {
-        Self { width: Some(LIVE), ..Self::default() }
+        Self { width: Width::Live, ..Self::default() }
     }
 
     /// Does what a key means. Says whether it means to go on.
@@ -68,13 +77,20 @@ impl Position {
     /// From when to when the charts go.
     pub(crate) fn window(&self, history: &History) -> (f64, f64) {
         let end = self.held.map_or(history.last(), |held| held.end);
-        let from = self.width.map_or(history.first(), |width| end - width);
+        let from = match self.width {
+            Width::All => history.first(),
+            Width::Live => {
+                let length = end - history.first();
+                end - WIDTHS.into_iter().find(|width| *width >= length).unwrap_or(LIVE).min(LIVE)
+            }
+            Width::Seconds(width) => end - width,
+        };
         (from.min(end - 0.001), end)
     }
 
     /// Whether all there is to see is on the screen.
     pub(crate) fn is_all(&self) -> bool {
-        self.width.is_none()
+        self.width == Width::All
     }
 
     /// The time whose figures are shown, if that is not the newest.
@@ -102,21 +118,22 @@ impl Position {
 
     fn zoom_in(&mut self, width: f64, history: &History) {
         let narrower = WIDTHS.iter().rev().find(|narrower| **narrower < width).copied();
-        self.zoom(Some(narrower.unwrap_or(WIDTHS[0])), width, history);
+        self.zoom(Width::Seconds(narrower.unwrap_or(WIDTHS[0])), width, history);
     }
 
     fn zoom_out(&mut self, width: f64, history: &History) {
-        let wider = WIDTHS.iter().find(|wider| **wider > width && self.width.is_some()).copied();
+        let wider = WIDTHS.iter().find(|wider| **wider > width && !self.is_all()).copied();
         // What is wider than all is all, unless more is to come.
-        self.zoom(wider.filter(|_| width < history.length().max(LIVE)), width, history);
+        let wider = wider.filter(|_| width < history.length().max(LIVE));
+        self.zoom(wider.map_or(Width::All, Width::Seconds), width, history);
     }
 
-    fn zoom(&mut self, to: Option<f64>, width: f64, history: &History) {
+    fn zoom(&mut self, to: Width, width: f64, history: &History) {
         if let Some(held) = &mut self.held {
             match to {
                 // What is pointed at stays where it is on the screen.
-                Some(to) => held.end = held.cursor + (held.end - held.cursor) * to / width,
-                None => held.end = history.last(),
+                Width::Seconds(to) => held.end = held.cursor + (held.end - held.cursor) * to / width,
+                _ => held.end = history.last(),
             }
         }
         self.width = to;
@@ -167,20 +184,25 @@ mod tests {
         let mut position = Position::live();
         press(&mut position, &history, &[KeyCode::Char(' ')]);
         history.add(moment(11.0, 1.0, ""));
-        assert_eq!(position.window(&history), (-290.0, 10.0));
+        assert_eq!(position.window(&history), (0.0, 10.0));
         press(&mut position, &history, &[KeyCode::Char(' ')]);
-        assert_eq!((position.cursor(), position.window(&history).1), (None, 11.0));
+        assert_eq!((position.cursor(), position.window(&history)), (None, (-19.0, 11.0)), "in steps");
     }
 
     #[test]
     fn nothing_can_be_looked_at_before_there_is_something() {
         let history = History::default();
         let mut position = Position::default();
-        let keys = [KeyCode::Left, KeyCode::Right, KeyCode::Home, KeyCode::Char('+'), KeyCode::Char('-'), KeyCode::PageUp];
+        let keys =
+            [KeyCode::Left, KeyCode::Right, KeyCode::Home, KeyCode::Char('+'), KeyCode::Char('-'), KeyCode::PageUp];
         press(&mut position, &history, &keys);
         let (from, to) = position.window(&history);
         assert!(from < to);
-        for key in [KeyEvent::from(KeyCode::Char('q')), KeyEvent::from(KeyCode::Esc), KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)] {
+        for key in [
+            KeyEvent::from(KeyCode::Char('q')),
+            KeyEvent::from(KeyCode::Esc),
+            KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL),
+        ] {
             assert!(!position.press(key, &history));
         }
     }

@@ -7,13 +7,14 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
+use nix::sys::signal::{Signal, raise};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::{Hide, Show};
 use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
-use rustix::process::{Signal, getpid, kill_process};
+use resource_tracker_report::printable;
 
 use crate::clock::Clock;
 use crate::draw::{Palette, draw};
@@ -47,12 +48,12 @@ struct Then {
 }
 
 impl Screen {
-    /// A view of what comes from there. `title` is what it is called where samples name no command.
-    pub fn new(source: Source, title: Option<String>, has_colour: bool) -> Self {
+    /// A view of what comes from there.
+    pub fn new(source: Source, has_colour: bool) -> Self {
         let (feed, inbox) = channel();
         let clock = if let Source::Replay(speed) = source { Some(Clock::new(speed)) } else { None };
         Self {
-            view: View::new(source, title),
+            view: View::new(source),
             palette: Palette::new(has_colour),
             clock,
             next: None,
@@ -60,6 +61,11 @@ impl Screen {
             inbox,
             then: Then::default(),
         }
+    }
+
+    /// What it is called where samples name no command.
+    pub fn set_title(&mut self, title: &str) {
+        self.view.title = Some(printable(title));
     }
 
     /// Where samples are given to it.
@@ -193,7 +199,7 @@ fn read_keys(feed: &Feed) {
 /// Ctrl-Z: gives the terminal back until the shell says `fg`.
 fn sleep() -> anyhow::Result<()> {
     give_back();
-    kill_process(getpid(), Signal::TSTP)?;
+    raise(Signal::SIGTSTP)?;
     take()?;
     Ok(())
 }

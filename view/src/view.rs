@@ -50,10 +50,10 @@ pub(crate) struct View {
 }
 
 impl View {
-    pub(crate) fn new(source: Source, title: Option<String>) -> Self {
+    pub(crate) fn new(source: Source) -> Self {
         Self {
             source,
-            title,
+            title: None,
             history: History::default(),
             position: if source == Source::Live { Position::live() } else { Position::default() },
             runs: 0,
@@ -102,6 +102,10 @@ impl View {
         if self.is_ended {
             return ("no more samples".into(), Tone::Warn);
         }
+        // One that is to be tracked may still come.
+        if let (Some(pid), false) = (self.history.pid(), self.history.has_job()) {
+            return (format!("no process {pid} as yet"), Tone::Warn);
+        }
         match self.silence(now) {
             Some(secs) => (format!("no new samples for {}", time(secs.round())), Tone::Warn),
             None => ("running".into(), Tone::Good),
@@ -125,16 +129,19 @@ mod tests {
 
     #[test]
     fn the_state_of_a_run() {
-        let mut view = View::new(Source::Recording, None);
+        let mut view = View::new(Source::Recording);
         assert_eq!(view.state(0.0).0, "reading");
         view.is_caught_up = true;
         assert_eq!(view.state(0.0).0, "waiting for the first sample");
         view.add(moment(100.0, 1.0, ""), 101.0);
         assert_eq!(view.state(102.0), ("running".into(), Tone::Good));
         assert_eq!(view.state(220.0).0, "no new samples for 2 min 0 s");
-        let mut ahead = View::new(Source::Live, None);
+        let mut ahead = View::new(Source::Live);
         ahead.add(moment(5000.0, 1.0, ""), 101.0);
-        assert_eq!((ahead.state(102.0).0, ahead.state(141.0).0), ("running".into(), "no new samples for 40.0 s".into()));
+        assert_eq!(
+            (ahead.state(102.0).0, ahead.state(141.0).0),
+            ("running".into(), "no new samples for 40.0 s".into())
+        );
         for (end, said, tone) in [
             (r#""exit_code": 0, "signal": null"#, "exited with 0", Tone::Good),
             (r#""exit_code": 7, "signal": null"#, "exited with 7", Tone::Bad),
@@ -149,8 +156,18 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_is_not_there_is_waited_for() {
+        let mut view = View::new(Source::Live);
+        let of = |pid| Moment { pid: Some(pid), ..Moment::default() };
+        view.add(of(7), 0.0);
+        assert_eq!(view.state(1.0), ("no process 7 as yet".into(), Tone::Warn));
+        view.add(Moment { pid: Some(7), ..moment(1.0, 1.0, "") }, 1.0);
+        assert_eq!(view.state(1.0).0, "running");
+    }
+
+    #[test]
     fn a_replay_is_one_until_it_is_done() {
-        let mut view = View::new(Source::Replay(10.0), None);
+        let mut view = View::new(Source::Replay(10.0));
         view.add(moment(100.0, 1.0, ""), 1e9);
         assert_eq!(view.state(1e9).0, "replay, 10 times as fast");
         view.is_caught_up = true;

@@ -8,14 +8,14 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 use nix::sys::signal::{SigSet, Signal};
 use resource_tracker_core::{Host, Outcome, Run, Running, Tracker};
-use resource_tracker_report::{Look, printable};
+use resource_tracker_report::Look;
 use resource_tracker_sources::{JobObserver, RunEnd, TrackedJob};
 use resource_tracker_view::{Screen, Source, follow};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::attached::Attached;
 use crate::cli::Cli;
-use crate::ending::take_last_sample;
+use crate::ending::{Ending, take_last_sample};
 use crate::inherited::Inherited;
 use crate::logger::KeepBack;
 use crate::run::{with_run, with_sources};
@@ -36,33 +36,44 @@ pub(crate) fn view(cli: &Cli, inherited: &Inherited, file: Option<&Path>, speed:
         let problem = if is_dumb { "TERM names none" } else { "standard output is none" };
         bail!("view needs a terminal, and {problem}; {instead}");
     }
+    if file.is_some_and(|file| file == Path::new("-")) && io::stdin().is_terminal() {
+        bail!(
+            "view reads keys from the terminal, and - is the terminal; name a file, or let another program write to the pipe"
+        );
+    }
     // Before anything foreign is loaded, whose threads then take no signal of ours.
     SigSet::all().thread_block()?;
-    let has_colour = Look::of(&io::stdout()).colour;
+    let source = match (file, speed) {
+        (None, _) => Source::Live,
+        (_, None) => Source::Recording,
+        (_, Some(speed)) => Source::Replay(speed),
+    };
+    let mut screen = Screen::new(source, Look::of(&io::stdout()).colour);
+    let feed = screen.feed();
+    let _kept = KeepBack::while_shown_by(move |message| feed.note(message));
     // Dropped at the end of the view, which is the end of the program.
-    let (screen, _running) = match file {
-        Some(file) => {
-            let source = speed.map_or(Source::Recording, Source::Replay);
-            let screen = Screen::new(source, None, has_colour);
-            follow(file, screen.feed())?;
-            (screen, None)
-        }
-        None => live(cli, has_colour)?,
+    let _running = match file {
+        Some(file) => follow(file, screen.feed()).map(|()| None)?,
+        None => live(cli, &mut screen)?,
     };
     let stops: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
     let signals = Signals::block(&stops)?;
     inherited.let_through_all_but(&stops)?;
     let feed = screen.feed();
-    let stop = move || signals.next().map(|_| feed.stop());
+    let stop = move || {
+        if signals.next().is_ok() {
+            feed.stop();
+            // Where the terminal takes no more output, the view cannot end by itself.
+            signals.end_at_the_next(Ending::Killed(Signal::SIGTERM as i32));
+        }
+    };
     thread::Builder::new().name("stop".into()).spawn(stop).context("cannot start a thread")?;
-    let feed = screen.feed();
-    let _kept = KeepBack::while_shown_by(move |message| feed.note(message));
     screen.show()?;
     Ok(0)
 }
 
-/// A tracker whose samples go to the screen and nowhere else.
-fn live(cli: &Cli, has_colour: bool) -> anyhow::Result<(Screen, Option<Running>)> {
+/// Starts a tracker whose samples go to the screen and nowhere else. Who tracks a process is stopped by its end.
+fn live(cli: &Cli, screen: &mut Screen) -> anyhow::Result<Option<Running>> {
     let settings = settings(cli, &config_file(cli))?;
     let table: TrackerTable = settings.extract("tracker")?;
     let job: JobTable = settings.extract("job")?;
@@ -71,17 +82,15 @@ fn live(cli: &Cli, has_colour: bool) -> anyhow::Result<(Screen, Option<Running>)
     let host = Host::new(table.procfs, table.sysfs);
     let mut run = Run::new(crate::PROGRAM, env!("CARGO_PKG_VERSION"));
     (run.job, run.interval, run.pid) = (job.labels, table.interval_secs.into(), job.pid);
-    let screen = Screen::new(Source::Live, job.pid.and_then(|pid| command_of(&host, pid)), has_colour);
     let end = RunEnd::default();
     let tracker = with_run(Tracker::new(run).host(host.clone()), &end).sink("view", screen.feed());
     let tracker = with_sources(tracker, sources, settings.registry().derivations())?;
-    match job.pid {
-        None => Ok((screen, Some(tracker.start()?))),
-        Some(pid) => {
-            watch(tracker, pid, host, end)?;
-            Ok((screen, None))
-        }
+    let Some(pid) = job.pid else { return Ok(Some(tracker.start()?)) };
+    if let Some(command) = command_of(&host, pid) {
+        screen.set_title(&command);
     }
+    watch(tracker, pid, host, end)?;
+    Ok(None)
 }
 
 /// Tracks a process until it and its descendants have ended.
@@ -95,7 +104,8 @@ fn watch(tracker: Tracker, pid: i32, host: Host, end: RunEnd) -> anyhow::Result<
         while !attached.has_ended() {
             let (process, look) = attached.next_look();
             let limit = Timespec { tv_sec: look.as_secs() as i64, tv_nsec: look.subsec_nanos().into() };
-            let mut ready: Vec<PollFd> = process.map(|process| PollFd::from_borrowed_fd(process, PollFlags::IN)).into_iter().collect();
+            let mut ready: Vec<PollFd> =
+                process.map(|process| PollFd::from_borrowed_fd(process, PollFlags::IN)).into_iter().collect();
             // What can go wrong is an interruption: then it is looked at sooner.
             let _ = poll(&mut ready, Some(&limit));
         }
@@ -112,5 +122,5 @@ fn command_of(host: &Host, pid: i32) -> Option<String> {
     let words = std::fs::read(host.procfs.join(pid.to_string()).join("cmdline")).ok()?;
     let words = words.split(|byte| *byte == 0).filter(|word| !word.is_empty());
     let words: Vec<String> = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-    (!words.is_empty()).then(|| printable(&resource_tracker_mask::command(&words).join(" ")))
+    (!words.is_empty()).then(|| resource_tracker_mask::command(&words).join(" "))
 }

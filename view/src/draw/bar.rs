@@ -18,9 +18,16 @@ fn cells(share: f64, width: usize) -> usize {
 }
 
 /// What the job has, what others have beside it, and a limit, as shares of the machine.
-pub(super) fn shares(width: usize, first: f64, second: f64, limit: Option<f64>, palette: &Palette) -> Vec<Span<'static>> {
+pub(super) fn shares(
+    width: usize,
+    first: f64,
+    second: f64,
+    limit: Option<f64>,
+    palette: &Palette,
+) -> Vec<Span<'static>> {
     let (first, second) = (cells(first, width), cells(second, width));
-    let limit = limit.filter(|limit| (0.0..1.0).contains(limit)).map(|limit| cells(limit, width).min(width.saturating_sub(1)));
+    let limit =
+        limit.filter(|limit| (0.0..1.0).contains(limit)).map(|limit| cells(limit, width).min(width.saturating_sub(1)));
     let cell = |index: usize| match index {
         _ if Some(index) == limit => (LIMIT, palette.limit),
         _ if index < first => (HEIGHTS[8], palette.first),

@@ -2,7 +2,7 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::Modifier;
+use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use resource_tracker_report::time;
 
@@ -80,12 +80,8 @@ pub(super) fn draw(chart: &Chart, axis: &Axis, area: Rect, palette: &Palette, bu
         return;
     }
     title(chart, area, palette, buffer);
-    let plot = Rect {
-        x: area.x + LABELS,
-        y: area.y + above,
-        width: area.width - LABELS,
-        height: area.height - above - 1,
-    };
+    let plot =
+        Rect { x: area.x + LABELS, y: area.y + above, width: area.width - LABELS, height: area.height - above - 1 };
     let count = chart.bands.len().max(1) as u16;
     let gap = u16::from(plot.height >= ROOMY * count);
     let height = (plot.height + gap) / count;
@@ -102,12 +98,20 @@ pub(super) fn draw(chart: &Chart, axis: &Axis, area: Rect, palette: &Palette, bu
     if let Some(column) = axis.cursor.and_then(|cursor| axis.column(cursor, plot.width)) {
         line(plot, column, "│", palette, buffer);
     }
+    times(axis, Rect { y: plot.bottom(), height: 1, ..plot }, palette, buffer);
+}
+
+/// When the chart, or the run, begins, and when it ends.
+fn times(axis: &Axis, place: Rect, palette: &Palette, buffer: &mut Buffer) {
     let (from, to) = axis.window;
-    let (from, to) = (axis.time(from.max(axis.history.first())), axis.time(to));
-    let y = plot.bottom();
-    buffer.set_stringn(plot.x, y, from, plot.width.into(), palette.faint);
-    let width = to.chars().count() as u16;
-    buffer.set_stringn(plot.right().saturating_sub(width), y, to, width.into(), palette.faint);
+    let begin = from.max(axis.history.first());
+    let (first, last) = (axis.time(begin), axis.time(to));
+    let left = axis.column(begin, place.width).unwrap_or(0);
+    let right = place.width.saturating_sub(last.chars().count() as u16);
+    if usize::from(left) + first.chars().count() < right.into() {
+        buffer.set_string(place.x + left, place.y, first, palette.faint);
+    }
+    buffer.set_stringn(place.x + right, place.y, last, (place.width - right).into(), palette.faint);
 }
 
 fn title(chart: &Chart, area: Rect, palette: &Palette, buffer: &mut Buffer) {
@@ -128,7 +132,7 @@ fn labels(band: &Band, place: Rect, palette: &Palette, buffer: &mut Buffer) {
     let width = usize::from(LABELS - 1);
     for (y, text) in [(place.y, band.label.as_str()), (place.y + 1, band.name)] {
         if y < place.bottom() {
-            let style = if text == band.name { palette.second } else { palette.faint };
+            let style = if text == band.name { Style::new() } else { palette.faint };
             buffer.set_stringn(place.x - LABELS, y, format!("{text:>width$}"), width, style);
         }
     }

@@ -4,8 +4,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use resource_tracker_report::{bytes, memory};
 
-use super::chart::{Axis, Band, Chart, columns, draw as draw_chart};
 use super::bar::SHADE;
+use super::chart::{Axis, Band, Chart, columns, draw as draw_chart};
 use super::palette::Palette;
 use crate::history::Series;
 use crate::view::View;
@@ -27,7 +27,8 @@ pub(super) fn draw(view: &View, area: Rect, palette: &Palette, buffer: &mut Buff
     let pages = all.len().div_ceil(beside * below).max(1);
     let page = view.position.page % pages;
     let width = (area.width + BETWEEN) / beside as u16 - BETWEEN;
-    let axis = Axis { history: &view.history, window: view.position.window(&view.history), cursor: view.position.cursor() };
+    let axis =
+        Axis { history: &view.history, window: view.position.window(&view.history), cursor: view.position.cursor() };
     let count = columns(width);
     for (index, kind) in all.iter().skip(page * beside * below).take(beside * below).enumerate() {
         let (row, column) = ((index / beside) as u16, (index % beside) as u16);
@@ -66,7 +67,8 @@ fn kinds(view: &View) -> Vec<Kind> {
     if history.has(Series::Received) {
         kinds.push(Kind::Network);
     }
-    if [Series::WaitCpu, Series::WaitMemory, Series::WaitStorage].iter().any(|series| history.peak(*series) >= PRESSURE) {
+    if [Series::WaitCpu, Series::WaitMemory, Series::WaitStorage].iter().any(|series| history.peak(*series) >= PRESSURE)
+    {
         kinds.push(Kind::Waiting);
     }
     kinds

@@ -56,6 +56,7 @@ impl<'a> Details<'a> {
 
     pub(super) fn draw(&self, area: Rect, buffer: &mut Buffer) {
         let width = area.width / self.columns.len().max(1) as u16;
+        let gap = u16::from(self.columns.len() > 1);
         for (x, column) in (area.x..).step_by(width.max(1).into()).zip(&self.columns) {
             let rooms = rooms(&column.iter().map(|part| part.lines.len()).collect::<Vec<_>>(), area.height.into());
             let mut y = area.y;
@@ -64,7 +65,7 @@ impl<'a> Details<'a> {
                     if index == 0 {
                         buffer.set_stringn(x, y, part.label, LABELS, self.palette.strong);
                     }
-                    let left = width.saturating_sub(LABELS as u16 + 1);
+                    let left = width.saturating_sub(LABELS as u16 + gap);
                     buffer.set_line(x + LABELS as u16, y, line, left);
                     let hidden = part.lines.len() - room;
                     if index + 1 == room && hidden > 0 {
@@ -138,7 +139,8 @@ fn small_cores(cores: &[(usize, f64)], width: usize, digits: usize, palette: &Pa
     };
     let line = |cores: &[(usize, f64)]| {
         let first = cores.first().map_or(0, |(number, _)| *number);
-        let groups = cores.chunks(GROUP).map(|group| group.iter().map(|(_, percent)| height(*percent)).collect::<String>());
+        let groups =
+            cores.chunks(GROUP).map(|group| group.iter().map(|(_, percent)| height(*percent)).collect::<String>());
         let text = groups.collect::<Vec<_>>().join(" ");
         Line::from(vec![Span::styled(format!("{first:>digits$} "), palette.faint), Span::styled(text, palette.first)])
     };
@@ -206,7 +208,7 @@ fn waiting(waiting: &Waiting) -> Option<Line<'static>> {
 
 /// Two rates, each where it is in all lines.
 fn rates(one: f64, is: &str, other: f64, is_other: &str) -> String {
-    format!("{:>9}/s {is}  {:>9}/s {is_other}", bytes(one.max(0.0)), bytes(other.max(0.0)))
+    format!("{:>7}/s {is}  {:>7}/s {is_other}", bytes(one.max(0.0)), bytes(other.max(0.0)))
 }
 
 /// The width of a column of names.

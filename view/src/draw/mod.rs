@@ -56,11 +56,7 @@ pub(crate) fn draw(view: &View, now: f64, palette: &Palette, frame: &mut Frame) 
     }
     let gap = u16::from(area.height >= SPACIOUS);
     header::draw(view, now, area, palette, buffer);
-    let body = Rect {
-        y: area.y + HEADER + gap,
-        height: area.height - HEADER - 1 - 2 * gap,
-        ..area
-    };
+    let body = Rect { y: area.y + HEADER + gap, height: area.height - HEADER - 1 - 2 * gap, ..area };
     if view.position.has_help {
         for (y, (keys, meaning)) in (body.y + 1..body.bottom()).zip(KEYS) {
             let line = Line::from(vec![Span::styled(format!("{keys:<17}"), palette.strong), Span::raw(meaning)]);

@@ -20,9 +20,8 @@ pub(crate) struct Palette {
 impl Palette {
     /// `has_colour`: the terminal has them, and its user wants them.
     pub(crate) fn new(has_colour: bool) -> Self {
-        let strong = Style::new().add_modifier(Modifier::BOLD);
+        let (strong, faint) = (Style::new().add_modifier(Modifier::BOLD), Style::new().add_modifier(Modifier::DIM));
         if !has_colour {
-            let faint = Style::new().add_modifier(Modifier::DIM);
             return Self { second: faint, faint, strong, good: strong, warn: strong, bad: strong, ..Self::default() };
         }
         Self {
@@ -32,7 +31,7 @@ impl Palette {
             good: strong.fg(Color::Green),
             warn: strong.fg(Color::Yellow),
             bad: strong.fg(Color::Red),
-            faint: Style::new().fg(Color::DarkGray),
+            faint,
             strong,
         }
     }

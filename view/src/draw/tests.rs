@@ -67,7 +67,7 @@ fn disk(name: &str, busy: f64) -> Disk {
 }
 
 fn view(seconds: u32, cores: usize) -> View {
-    let mut view = View::new(Source::Recording, None);
+    let mut view = View::new(Source::Recording);
     (1..=seconds).for_each(|second| view.add(moment(second, cores), f64::from(second)));
     view.is_caught_up = true;
     view
@@ -86,6 +86,10 @@ fn picture(view: &View, width: u16, height: u16) -> Vec<String> {
     cells.chunks(width.max(1).into()).map(|row| row.iter().map(|cell| cell.symbol()).collect()).collect()
 }
 
+fn press(view: &mut View, keys: &[KeyCode]) {
+    assert!(keys.iter().all(|key| view.position.press(KeyEvent::from(*key), &view.history)));
+}
+
 fn has(picture: &[String], text: &str) {
     assert!(picture.iter().any(|line| line.contains(text)), "{text}\n{}", picture.join("\n"));
 }
@@ -99,16 +103,16 @@ fn eighty_columns_hold_what_matters() {
         "CPU      ",
         "0 of 4 cores, machine 1.00 of 8",
         "2.93 GiB resident, peak 3.42 GiB of 4 GiB",
-        "Cores     █ job",
-        "Memory    █ job  ░ machine  ─ limit",
+        "Cores     █ job  ░ machine  ─ limit",
+        "Memory    █ job  ─ limit",
         "┊load",
         "┊train",
         "0 ········   0 %",
-        "1.50 MB/s read        0 B/s written  9 processes  1 thread",
+        "1.50 MB/s read      0 B/s written  9 processes  1 thread",
         "██████·  87 %  40.0 GiB of 79.6 GiB  312 W  54 °C  Big 9000",
-        "nvme0n1        0 B/s read    20 kB/s written    0 % busy  /home 45 % full",
-        "sda            0 B/s read ",
-        "eth0        0 B/s received     500 B/s sent",
+        "nvme0n1      0 B/s read    20 kB/s written    0 % busy  /home 45 % full",
+        "sda          0 B/s read ",
+        "eth0      0 B/s received    500 B/s sent",
         "CPU 0 %, memory 0 %, storage 3 % (any program of the machine)",
         "q quit",
     ] {
@@ -143,17 +147,23 @@ fn any_size_and_any_figure_can_be_drawn() {
         let mut moment = moment(21, 3);
         moment.cpu = Some(Cpu { cores: value, per_core: vec![value; 3], numbers: vec![0, 1, 2] });
         moment.memory = Some(Memory { used: value, total: value, swap: value });
-        moment.job = Some(Job { cores: Some(value), core_limit: Some(value), memory: Some(value), memory_limit: Some(value), ..Job::default() });
+        moment.job = Some(Job {
+            cores: Some(value),
+            core_limit: Some(value),
+            memory: Some(value),
+            memory_limit: Some(value),
+            ..Job::default()
+        });
         moment.disks = vec![Disk { read: Some(value), busy: Some(value), ..disk(&"d".repeat(100), value) }];
         moment.gpus = vec![Gpu { used: Some(value), memory: Some(value), memory_total: Some(value), ..Gpu::default() }];
         moment.marks = vec![Mark { name: "\u{4e2d}\u{6587}".repeat(50), kind: MarkKind::Begin, at_ms: 1 }];
         strange.add(moment, 21.0);
     }
     let mut held = view(300, 300);
-    [KeyCode::Home, KeyCode::Right, KeyCode::Tab].map(|key| held.position.press(KeyEvent::from(key), &held.history));
+    press(&mut held, &[KeyCode::Home, KeyCode::Right, KeyCode::Tab]);
     for view in [strange, held, view(0, 0), view(1, 0)] {
-        for width in [0, 1, 59, 60, 61, 80, 119, 120, 159, 160, 200, 300] {
-            for height in [0, 1, 16, 17, 24, 31, 32, 60, 200] {
+        for width in [0, 59, 60, 80, 120, 160, 200] {
+            for height in [0, 16, 17, 24, 32, 60] {
                 picture(&view, width, height);
             }
         }
@@ -163,7 +173,7 @@ fn any_size_and_any_figure_can_be_drawn() {
 #[test]
 fn time_that_is_held_shows_what_was() {
     let mut view = view(300, 8);
-    [KeyCode::Home, KeyCode::PageDown].map(|key| view.position.press(KeyEvent::from(key), &view.history));
+    press(&mut view, &[KeyCode::Home, KeyCode::PageDown]);
     let picture = picture(&view, 80, 24);
     assert!(picture[1].ends_with("held at 2 min 30 s of 5 min 0 s"), "{picture:#?}");
     has(&picture, "1.46 GiB resident");
@@ -173,7 +183,7 @@ fn time_that_is_held_shows_what_was() {
 #[test]
 fn keys_are_told_and_messages_are_shown() {
     let mut view = view(3, 2);
-    view.position.press(KeyEvent::from(KeyCode::Char('?')), &view.history);
+    press(&mut view, &[KeyCode::Char('?')]);
     has(&picture(&view, 80, 24), "space            hold time, and let it go on");
     view.note = Some("1 line was left out".into());
     has(&picture(&view, 80, 24), "1 line was left out");
@@ -181,13 +191,13 @@ fn keys_are_told_and_messages_are_shown() {
 
 #[test]
 fn a_machine_alone_and_an_empty_recording_have_their_words() {
-    let mut alone = View::new(Source::Live, None);
+    let mut alone = View::new(Source::Live);
     alone.add(Moment { job: None, run: None, ..moment(9, 2) }, 9.0);
     let lines = picture(&alone, 80, 24);
     assert!(lines[0].starts_with("the machine node7 "), "{lines:#?}");
     has(&lines, "3.70 of 2 cores");
     has(&lines, "8 GiB of 32 GiB");
-    let mut empty = View::new(Source::Recording, None);
+    let mut empty = View::new(Source::Recording);
     empty.is_caught_up = true;
     has(&picture(&empty, 80, 24), "waiting for the first sample");
 }
@@ -197,7 +207,13 @@ fn without_colour_there_is_none() {
     let view = view(300, 8);
     let colours = |has_colour| {
         let terminal = terminal(&view, 80, 24, has_colour);
-        terminal.backend().buffer().content().iter().filter(|cell| (cell.fg, cell.bg) != (Color::Reset, Color::Reset)).count()
+        terminal
+            .backend()
+            .buffer()
+            .content()
+            .iter()
+            .filter(|cell| (cell.fg, cell.bg) != (Color::Reset, Color::Reset))
+            .count()
     };
     assert!(colours(true) > 100 && colours(false) == 0);
 }
