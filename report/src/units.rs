@@ -1,16 +1,16 @@
 //! Figures as people read them.
 
-/// Memory, from MiB.
+/// Memory, from MiB, in units of 1024.
 pub fn memory(mib: f64) -> String {
     scaled(mib, 1024.0, &["MiB", "GiB", "TiB", "PiB"])
 }
 
-/// Bytes that went through something.
+/// Bytes that went through something, in units of 1000.
 pub fn bytes(bytes: f64) -> String {
     scaled(bytes, 1000.0, &["B", "kB", "MB", "GB", "TB", "PB"])
 }
 
-/// A time.
+/// A time, from seconds.
 pub fn time(secs: f64) -> String {
     let whole = secs.round() as u64;
     let (days, hours, minutes) = (whole / 86_400, whole / 3600 % 24, whole / 60 % 60);

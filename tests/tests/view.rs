@@ -28,6 +28,7 @@ fn assert_ended(terminal: &mut Terminal, code: &str) {
     // Without a terminal that echoes and knows lines, this does not come back.
     terminal.run("echo code=$?.", code);
     assert!(!terminal.is_taken());
+    terminal.expect("prompt> ");
 }
 
 #[test]
@@ -146,6 +147,7 @@ fn it_is_stopped_and_goes_on() {
     terminal.expect("Stopped");
     terminal.run("echo out''side", "outside");
     assert!(!terminal.is_taken());
+    terminal.expect("prompt> ");
     terminal.press("fg\n");
     terminal.expect_picture(&["the machine", "q quit", "Cores"]);
     terminal.press("q");

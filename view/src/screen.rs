@@ -106,7 +106,8 @@ impl Screen {
                 Ok(Event::Failed(error)) => return Err(error),
                 Ok(Event::Key(key)) if key == KeyEvent::new(KeyCode::Char('z'), KeyModifiers::CONTROL) => {
                     sleep()?;
-                    terminal.clear()?;
+                    // `clear` would ask the terminal where its cursor is, whose answer the other thread takes for keys.
+                    terminal.resize(terminal.size()?.into())?;
                     is_new = true;
                 }
                 Ok(Event::Key(key)) => {
