@@ -161,6 +161,7 @@ fn a_recording_is_replayed_in_its_own_time() {
     }
     let recording = Recording::new();
     let mut run = start(&recording, &[], "exit 7");
+    wait_until("some samples", || fs::read_to_string(recording.path()).is_ok_and(|text| text.lines().count() > 3));
     recording.go_on();
     run.wait().unwrap();
     let mut terminal = Terminal::new();
