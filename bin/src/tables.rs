@@ -175,6 +175,7 @@ mod tests {
         "sources.host.suppress",
         "sources.process.pss_budget_pct",
         "sources.process.run_queue_wait",
+        "sources.process.top",
         "tracker.csv_columns",
         "tracker.detect",
         "tracker.format",

@@ -28,6 +28,7 @@ mod perf;
 mod pressure;
 mod process;
 mod run;
+mod top_processes;
 
 pub use cgroup::CgroupMetrics;
 pub use cloud::CloudMetrics;
@@ -46,6 +47,7 @@ pub use perf::PerfMetrics;
 pub use pressure::{PressureMetrics, ResourcePressure, Stall};
 pub use process::{CounterAccounting, JobGpuMetrics, PeakSource, ProcessAccounting, ProcessMetrics};
 pub use run::{RunLabels, RunMetrics};
+pub use top_processes::{TopProcess, TopProcesses};
 
 /// Registers a section of this crate.
 macro_rules! shared_section {

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use resource_tracker_tests::{command, copy_tracker, has, is_root, number, samples, text, tracker};
+use resource_tracker_tests::{command, copy_tracker, has, in_time, is_root, number, samples, text, tracker};
 use serde_json::Value as Json;
 
 const JOB: &str = env!("CARGO_BIN_EXE_job");
@@ -140,6 +140,29 @@ fn the_io_of_a_program_of_root() {
     assert_eq!(last["process_switches_accounting"], "exact");
 }
 
+/// The files of a process that has ended belong to root until it is waited for.
+#[test]
+fn the_io_of_a_user_s_own_program_is_known_to_its_end() {
+    let test = "the_io_of_a_user_s_own_program_is_known_to_its_end";
+    if !is_root(test) || !has("setpriv", test) || !has_io(test) {
+        return;
+    }
+    let folder = tempfile::tempdir_in(DISK).unwrap();
+    std::os::unix::fs::chown(folder.path(), Some(54321), Some(54321)).unwrap();
+    let tracker = folder.path().join("tracker");
+    copy_tracker(&tracker);
+    let mut user = command("setpriv");
+    user.args(["--reuid", "54321", "--regid", "54321", "--clear-groups"]).arg(&tracker);
+    let write = "dd if=/dev/zero of=file bs=64k count=16 status=none; rm file";
+    let (_, samples) = record(user.current_dir(folder.path()), &["-i", "60"], &["sh", "-c", write]);
+    let truth = f64::from(1 << 20);
+    for field in ["process_read_chars", "process_write_chars", "process_cancelled_write_bytes"] {
+        let counted = total(&samples, field);
+        assert!((truth..truth + 1e5).contains(&counted), "{field}: {counted} of {truth}");
+    }
+    assert_eq!(samples.last().unwrap()["cpu"]["process_io_accounting"], "exact");
+}
+
 /// A user's shell waits for a shell of root's, whose I/O the user cannot read, and that for a program of the user's.
 #[test]
 fn what_is_handed_on_by_a_program_of_root_counts_once() {
@@ -172,4 +195,29 @@ fn what_is_handed_on_by_a_program_of_root_counts_once() {
     assert!((truth..truth + 65536.0).contains(&written), "{written} of {truth}");
     let mut said = samples.iter().map(|sample| &sample["cpu"]["process_io_accounting"]);
     assert!(said.any(|word| word == "sampled") && said.any(|word| word == "exact"), "{samples:?}");
+}
+
+#[test]
+fn the_busiest_processes_on_request() {
+    let busy = format!("{JOB} burn 1 1500 & busy=$!; sleep 60 & idle=$!; wait $busy; kill $idle");
+    let job = ["sh", "-c", &busy];
+    let (_, plain) = record(&mut command(tracker()), &["-i", "0.2"], &job);
+    assert!(plain.iter().all(|sample| sample.get("top_processes").is_none()));
+    in_time(|| {
+        let flags = ["-i", "0.2", "--set", "sources.process.top=2"];
+        let (_, samples) = record(&mut command(tracker()), &flags, &job);
+        let lists: Vec<&Vec<Json>> = samples.iter().map(|sample| sample["top_processes"].as_array().unwrap()).collect();
+        assert!(lists.iter().all(|list| list.len() <= 2));
+        let of_two = lists.iter().filter(|list| list.len() == 2);
+        for list in of_two.clone() {
+            let cores = |place: usize| list[place]["cores_used"].as_f64().unwrap();
+            assert!(cores(0) >= cores(1), "{list:?}");
+            assert!(
+                list.iter().all(|one| one["pid"].as_u64().unwrap() > 1 && number(one, "/rss_mib") > 0.0),
+                "{list:?}"
+            );
+        }
+        // It is busy by itself, however many others there are.
+        of_two.filter(|list| list[0]["name"] == "job" && list[0]["cores_used"].as_f64().unwrap() > 0.0).count() >= 3
+    });
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use flate2::read::MultiGzDecoder;
-use resource_tracker_tests::{command, has, in_time, is_root, number, samples, text, track, tracker, wait_until};
+use resource_tracker_tests::{command, has, in_time, is_root, job, number, samples, text, track, tracker, wait_until};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value as Json;
 
@@ -18,15 +18,17 @@ fn sink(name: &str, path: &Path, keys: &str) -> String {
     format!("sinks.{name}={{ type = 'file', path = '{}'{keys} }}", path.display())
 }
 
-/// A tracker around `sleep` that writes the same samples to both files, every 2 ms.
+/// A tracker that writes the same samples to both files, every 2 ms, for so long at least, and four of them.
 fn twice(shared: &Path, keys: &str, own: &Path, seconds: &str) -> Command {
     twice_every("2ms", shared, keys, own, seconds)
 }
 
 fn twice_every(interval: &str, shared: &Path, keys: &str, own: &Path, seconds: &str) -> Command {
+    let told = own.with_file_name(format!("told-{}.jsonl", own.file_name().unwrap().display()));
     let mut tracker = command(tracker());
     tracker.args(["-q", "-i", interval, "--set", &sink("shared", shared, keys), "--set", &sink("own", own, "")]);
-    tracker.args(["--", "sleep", seconds]).stderr(Stdio::piped());
+    let job = format!("sleep {seconds}; '{}' until '{}' 4 ''", job().display(), told.display());
+    tracker.args(["--set", &sink("told", &told, ""), "--", "sh", "-c", &job]).stderr(Stdio::piped());
     tracker
 }
 

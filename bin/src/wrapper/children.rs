@@ -5,6 +5,7 @@
 //! have which this program forked.
 
 use std::collections::HashSet;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use nix::libc;
@@ -20,6 +21,8 @@ pub(super) struct Children {
     mark: Option<u64>,
     /// A procfs whose process ids are those of this program.
     procfs: Option<PathBuf>,
+    /// The `io` of the command.
+    io: Option<File>,
 }
 
 impl Children {
@@ -28,7 +31,12 @@ impl Children {
         // Without that file there is no telling them apart.
         let others = of_first_thread().unwrap_or_default();
         let procfs = speaks_of_us(procfs).then(|| procfs.to_owned());
-        Self { others: others.into_iter().filter(|pid| !is_marked(*pid, mark)).collect(), mark, procfs }
+        Self { others: others.into_iter().filter(|pid| !is_marked(*pid, mark)).collect(), mark, procfs, io: None }
+    }
+
+    /// Opens what is to be read when it has ended, when it is too late for a user to open it.
+    pub(super) fn command_began(&mut self, command: i32) {
+        self.io = self.procfs.as_ref().and_then(|procfs| Io::open(procfs, command));
     }
 
     /// Reaps the command and its processes that have ended.
@@ -41,7 +49,7 @@ impl Children {
                 Ok(None) | Err(_) => return ended,
             };
             // Behind one that is left to somebody else there can be more.
-            let Some(one) = first.and_then(|pid| self.reap(pid)) else { break };
+            let Some(one) = first.and_then(|pid| self.reap(command, pid)) else { break };
             ended.push(one);
         }
         // The kernel can leave some out of the list while others end: until nobody is found.
@@ -51,7 +59,7 @@ impl Children {
             self.others.retain(|pid| all.contains(pid) || wait::is_child(*pid));
             let count = ended.len();
             let of_command = all.into_iter().filter(|pid| wait::has_ended(*pid) && self.is_of(command, *pid));
-            ended.extend(of_command.filter_map(|pid| self.reap(pid)));
+            ended.extend(of_command.filter_map(|pid| self.reap(command, pid)));
             if ended.len() == count {
                 return ended;
             }
@@ -59,8 +67,9 @@ impl Children {
     }
 
     /// What `wait4` does not tell of its I/O, its files do until then.
-    fn reap(&self, pid: i32) -> Option<Ended> {
-        let io = self.procfs.as_ref().and_then(|procfs| Io::of(procfs, pid));
+    fn reap(&self, command: i32, pid: i32) -> Option<Ended> {
+        let of_orphan = || self.procfs.as_ref().and_then(|procfs| Io::of(procfs, pid));
+        let io = if pid == command { self.io.as_ref().and_then(Io::read) } else { of_orphan() };
         let ended = wait::one_if_ended(pid)?;
         Some(Ended { usage: io.map_or(ended.usage, |io| ended.usage.with_io(io)), ..ended })
     }

@@ -70,7 +70,7 @@ pub(crate) fn run(
     let mut supervisor = Supervisor::new(parent, signals, inherited.command_line());
     let began = Instant::now();
     let child = loop {
-        match spawn::spawn(command, inherited, &mut cgroup, &mut supervisor) {
+        match spawn::spawn(command, inherited, &mut cgroup, &mut supervisor, &mut children) {
             Spawned::Child(child) => break child,
             Spawned::NoRoom(_) if supervisor.give_up_companions() => (),
             Spawned::NoRoom(error) => {

@@ -10,6 +10,7 @@ use nix::libc;
 use rustix::process::Pid;
 
 use super::cgroup::OwnCgroup;
+use super::children::Children;
 use super::environment::Environment;
 use super::fork::Launch;
 use super::supervise::Supervisor;
@@ -33,6 +34,7 @@ pub(super) fn spawn(
     inherited: &Inherited,
     cgroup: &mut OwnCgroup,
     supervisor: &mut Supervisor,
+    children: &mut Children,
 ) -> Spawned {
     let program = match Program::new(command) {
         Ok(program) => program,
@@ -58,6 +60,7 @@ pub(super) fn spawn(
         Ok(launch) => launch,
         Err(error) => return Spawned::NoRoom(error),
     };
+    children.command_began(launch.child().as_raw_nonzero().get());
     supervisor.until_exec(&mut launch);
     match launch.end() {
         Ok(child) => Spawned::Child(child),

@@ -33,7 +33,6 @@ pub(super) struct Bytes {
     pub(super) written: u64,
 }
 
-/// The lowest limits on the way up.
 /// A file that can be missing, and what its text is read as.
 struct Value<T> {
     file: Option<ProcFile>,
@@ -51,8 +50,16 @@ impl<T> Value<T> {
     }
 }
 
+/// What one file says of CPU time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Cpu {
+    used: Option<u64>,
+    throttling: Option<Throttling>,
+}
+
 pub(super) struct Files {
-    cpu: Value<u64>,
+    cpu: Value<Cpu>,
+    /// Of v1, which has a file of its own.
     throttling: Value<Throttling>,
     memory: Value<u64>,
     memory_peak: Value<u64>,
@@ -71,13 +78,10 @@ impl Files {
         let pick = |controller: &str, old: &str, new: &str| v1(controller, old).or_else(|| v2(new));
         Self {
             cpu: match v2("cpu.stat") {
-                Some(path) => Value::open(Some(path), usage_v2),
-                None => Value::open(v1("cpuacct", "cpuacct.usage"), single),
+                Some(path) => Value::open(Some(path), cpu_v2),
+                None => Value::open(v1("cpuacct", "cpuacct.usage"), cpu_v1),
             },
-            throttling: match v1("cpu", "cpu.stat") {
-                Some(path) => Value::open(Some(path), throttling_v1),
-                None => Value::open(v2("cpu.stat"), throttling_v2),
-            },
+            throttling: Value::open(v1("cpu", "cpu.stat"), throttling_v1),
             memory: Value::open(pick("memory", "memory.usage_in_bytes", "memory.current"), single),
             memory_peak: Value::open(pick("memory", "memory.max_usage_in_bytes", "memory.peak"), single),
             memory_stat: match v1("memory", "memory.stat") {
@@ -99,9 +103,10 @@ impl Files {
     }
 
     pub(super) fn read(&mut self) -> Reading {
+        let cpu = self.cpu.read().unwrap_or_default();
         Reading {
-            cpu: self.cpu.read(),
-            throttling: self.throttling.read(),
+            cpu: cpu.used,
+            throttling: self.throttling.read().or(cpu.throttling),
             memory: self.memory.read(),
             memory_peak: self.memory_peak.read(),
             oom_kills: self.oom_kills.read(),
@@ -111,8 +116,13 @@ impl Files {
     }
 }
 
-fn usage_v2(text: &[u8]) -> Option<u64> {
-    value_of(text, "usage_usec")?.checked_mul(1000)
+fn cpu_v1(text: &[u8]) -> Option<Cpu> {
+    Some(Cpu { used: single(text), throttling: None })
+}
+
+fn cpu_v2(text: &[u8]) -> Option<Cpu> {
+    let used = value_of(text, "usage_usec").and_then(|micros| micros.checked_mul(1000));
+    Some(Cpu { used, throttling: throttling_v2(text) })
 }
 
 fn throttling_v2(text: &[u8]) -> Option<Throttling> {
@@ -164,8 +174,10 @@ mod tests {
     #[test]
     fn v2() {
         let cpu = b"usage_usec 9000\nuser_usec 1\nsystem_usec 2\nnr_periods 10\nnr_throttled 4\nthrottled_usec 70\n";
-        assert_eq!(usage_v2(cpu), Some(9_000_000));
-        assert_eq!(throttling_v2(cpu), Some(Throttling { periods: 10, throttled: 4, time: 70_000 }));
+        let throttling = Some(Throttling { periods: 10, throttled: 4, time: 70_000 });
+        assert_eq!(cpu_v2(cpu), Some(Cpu { used: Some(9_000_000), throttling }));
+        let without_quota = b"usage_usec 9000\nuser_usec 1\nsystem_usec 2\n";
+        assert_eq!(cpu_v2(without_quota), Some(Cpu { used: Some(9_000_000), throttling: None }));
         assert_eq!(oom_kills(b"low 0\noom 3\noom_kill 2\noom_group_kill 0\n"), Some(2));
         let io = b"8:0 rbytes=10 wbytes=20 rios=1 wios=2 dbytes=0 dios=0\n259:0 rbytes=1 wbytes=2\n";
         assert_eq!(io_v2(io), Some(Bytes { read: 11, written: 22 }));
@@ -183,11 +195,9 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(text in prop::collection::vec(any::<u8>(), 0..200)) {
-            for parse in [usage_v2, oom_kills] {
-                parse(&text);
-            }
+            oom_kills(&text);
             throttling_v1(&text);
-            throttling_v2(&text);
+            cpu_v2(&text);
             io_v1(&text);
             io_v2(&text);
         }

@@ -1,5 +1,7 @@
 //! What `/proc/PID/stat` and `/proc/PID/io` say of one process.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::scan::{number, value_of, words};
@@ -130,7 +132,20 @@ pub struct Io {
 impl Io {
     /// Of a process of this procfs: `None` without the permission to trace it. One that has ended tells until it is waited for.
     pub fn of(procfs: &Path, pid: i32) -> Option<Self> {
-        Self::parse(&std::fs::read(procfs.join(format!("{pid}/io"))).ok()?)
+        Self::read(&Self::open(procfs, pid)?)
+    }
+
+    /// The file that [`read`](Self::read) takes. That of a process that has ended belongs to root: a user opens it before.
+    pub fn open(procfs: &Path, pid: i32) -> Option<File> {
+        File::open(procfs.join(format!("{pid}/io"))).ok()
+    }
+
+    /// What it says now: `None` without the permission to trace the process, and once that was waited for.
+    pub fn read(file: &File) -> Option<Self> {
+        // Seven lines of a number.
+        let mut text = [0; 512];
+        let length = file.read_at(&mut text, 0).ok()?;
+        Self::parse(&text[..length])
     }
 
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {

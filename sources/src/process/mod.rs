@@ -7,12 +7,13 @@ mod peak;
 mod pss;
 mod run_queue;
 mod switches;
+mod top;
 mod totals;
 
 use std::time::{Duration, Instant};
 
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
-use resource_tracker_metrics::{CounterAccounting, ProcessAccounting, ProcessMetrics};
+use resource_tracker_metrics::{CounterAccounting, ProcessAccounting, ProcessMetrics, TopProcesses};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +24,7 @@ use peak::Peak;
 use pss::PssReader;
 use run_queue::RunQueue;
 use switches::SwitchAccount;
+use top::Top;
 use totals::Totals;
 
 use crate::cpu_list;
@@ -39,11 +41,14 @@ pub struct ProcessConfig {
     pub pss_budget_pct: f64,
     /// Whether the time is read that threads waited for a CPU, which costs a file of each thread at each tick.
     pub run_queue_wait: bool,
+    /// So many of the processes that used most CPU time are listed in each sample, in `top_processes`; 0 lists none.
+    #[schemars(range(max = 100))]
+    pub top: u8,
 }
 
 impl Default for ProcessConfig {
     fn default() -> Self {
-        Self { pss_budget_pct: 0.2, run_queue_wait: false }
+        Self { pss_budget_pct: 0.2, run_queue_wait: false, top: 0 }
     }
 }
 
@@ -56,6 +61,7 @@ impl SourceConfig for ProcessConfig {
             group: None,
             pss: PssReader::new(host, self.pss_budget_pct / 100.0),
             run_queue: self.run_queue_wait.then(|| RunQueue::new(&host.procfs)),
+            top: (self.top > 0).then(|| Top::new(&host.procfs, self.top.into())),
             switches: SwitchAccount::default(),
             peak_rss: 0,
             peak: None,
@@ -81,6 +87,7 @@ struct Process {
     cpus: Option<u64>,
     /// Where it was asked for.
     run_queue: Option<RunQueue>,
+    top: Option<Top>,
     switches: SwitchAccount,
     /// The most memory that the tree or one process of it had resident, in bytes.
     peak_rss: u64,
@@ -111,6 +118,9 @@ impl Source for Process {
         let waited = self.run_queue.as_mut().and_then(|queue| queue.read(job, spawned));
         metrics.process_run_queue_wait_secs = waited.map(|time| time.as_secs_f64());
         self.fill_memory(metrics, job, tick);
+        if let Some(top) = &mut self.top {
+            out.section::<TopProcesses>().0 = top.read(job, spawned, elapsed);
+        }
         Ok(())
     }
 
