@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use resource_tracker_core::{Sample, Section};
 use resource_tracker_metrics::{
     CpuMetrics, Disks, GpuMetrics, Gpus, HostMetrics, JobLimitMetrics, Mark, Marks, MemoryMetrics, Networks,
-    OutcomeMetrics, PressureMetrics, ProcessMetrics, ResourcePressure, RunMetrics,
+    OutcomeMetrics, PressureMetrics, ProcessMetrics, ResourcePressure, RunMetrics, TopProcesses,
 };
 use resource_tracker_report::printable;
 use serde::Deserialize;
@@ -34,6 +34,8 @@ pub(crate) struct Moment {
     pub(crate) networks: Vec<Network>,
     pub(crate) gpus: Vec<Gpu>,
     pub(crate) waiting: Option<Waiting>,
+    /// Those of the job, the busiest first.
+    pub(crate) processes: Vec<Process>,
     /// What could not be read of it.
     pub(crate) problem: Option<String>,
 }
@@ -97,6 +99,14 @@ pub(crate) struct Gpu {
     pub(crate) celsius: Option<u32>,
 }
 
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    pub(crate) name: String,
+    pub(crate) cores: f64,
+    pub(crate) memory: f64,
+}
+
 /// The share of time in which some task waited.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Waiting {
@@ -138,6 +148,12 @@ impl Moment {
                 let some = |of: Option<ResourcePressure>| of.map(|of| of.some.interval_pct);
                 Waiting { cpu: some(pressure.cpu), memory: some(pressure.memory), storage: some(pressure.io) }
             }),
+            processes: reader
+                .all::<TopProcesses>()
+                .iter()
+                .flat_map(|processes| processes_of(processes))
+                .take(MOST)
+                .collect(),
             problem: None,
         };
         moment.job = reader.job(elapsed);
@@ -243,6 +259,15 @@ fn gpu_of(gpu: &GpuMetrics) -> Option<Gpu> {
         memory_total: gpu.vram_total_bytes.map(|bytes| bytes as f64 / MIB),
         watts: gpu.power_watts,
         celsius: gpu.temperature_celsius,
+    })
+}
+
+fn processes_of(processes: &TopProcesses) -> impl Iterator<Item = Process> + '_ {
+    processes.0.iter().map(|process| Process {
+        pid: process.pid,
+        name: printable(&process.name),
+        cores: process.cores_used,
+        memory: process.rss_mib,
     })
 }
 

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use nix::sys::signal::{SigSet, Signal};
+use resource_tracker_core::config::Origin;
 use resource_tracker_core::{Host, Outcome, Run, Running, Tracker};
 use resource_tracker_report::Look;
 use resource_tracker_sources::{JobObserver, RunEnd, TrackedJob};
@@ -25,6 +26,9 @@ use crate::tables::{JobTable, TrackerTable};
 
 /// What asks the network who rents the machine out. It is on for a token, and of no use here.
 const CLOUD: &str = "cloud";
+
+/// So many processes of a job are listed, unless it is configured how many.
+const BUSIEST: u64 = 5;
 
 pub(crate) fn view(cli: &Cli, inherited: &Inherited, file: Option<&Path>, speed: Option<f64>) -> anyhow::Result<i32> {
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
@@ -75,6 +79,7 @@ pub(crate) fn view(cli: &Cli, inherited: &Inherited, file: Option<&Path>, speed:
 /// Starts a tracker whose samples go to the screen and nowhere else. Who tracks a process is stopped by its end.
 fn live(cli: &Cli, screen: &mut Screen) -> anyhow::Result<Option<Running>> {
     let settings = settings(cli, &config_file(cli))?;
+    let settings = settings.set(Origin::default_of("view"), "sources.process.top", BUSIEST);
     let table: TrackerTable = settings.extract("tracker")?;
     let job: JobTable = settings.extract("job")?;
     let mut sources = settings.sources()?;

@@ -8,7 +8,7 @@ use resource_tracker_report::{bytes, memory};
 use super::bar::{HEIGHTS, share};
 use super::header::LABELS;
 use super::palette::Palette;
-use crate::moment::{Cpu, Disk, Gpu, Job, Moment, Network, Waiting};
+use crate::moment::{Cpu, Disk, Gpu, Job, Moment, Network, Process, Waiting};
 use crate::view::View;
 
 /// From this width on there are two columns.
@@ -97,7 +97,7 @@ fn rooms(wanted: &[usize], mut room: usize) -> Vec<usize> {
     rooms
 }
 
-fn parts(moment: &Moment, width: usize, palette: &Palette) -> [Part; 6] {
+fn parts(moment: &Moment, width: usize, palette: &Palette) -> [Part; 7] {
     let part = |label, lines| Part { label, lines };
     [
         part("Cores", moment.cpu.as_ref().map(|cpu| cores(cpu, width, palette)).unwrap_or_default()),
@@ -105,6 +105,7 @@ fn parts(moment: &Moment, width: usize, palette: &Palette) -> [Part; 6] {
         part("GPUs", gpus(&moment.gpus, palette)),
         part("Disks", disks(&moment.disks)),
         part("Network", networks(&moment.networks)),
+        part("Busiest", processes(&moment.processes)),
         part("Waiting", moment.waiting.as_ref().and_then(waiting).into_iter().collect()),
     ]
 }
@@ -197,6 +198,15 @@ fn networks(networks: &[Network]) -> Vec<Line<'static>> {
         format!("{}  {}", name(&network.name, width), rates(network.received, "received", network.sent, "sent")).into()
     };
     networks.iter().map(line).collect()
+}
+
+fn processes(processes: &[Process]) -> Vec<Line<'static>> {
+    let width = names(processes.iter().map(|process| process.name.as_str()));
+    let line = |process: &Process| {
+        let (cores, held) = (process.cores, memory(process.memory));
+        format!("{:>7}  {}  {cores:>6.2} cores  {held:>8}", process.pid, name(&process.name, width)).into()
+    };
+    processes.iter().map(line).collect()
 }
 
 fn waiting(waiting: &Waiting) -> Option<Line<'static>> {

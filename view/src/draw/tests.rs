@@ -5,7 +5,7 @@ use ratatui::style::Color;
 use resource_tracker_metrics::{Mark, MarkKind, RunMetrics};
 
 use super::*;
-use crate::moment::{Cpu, Disk, Gpu, Job, Memory, Moment, Network, Waiting};
+use crate::moment::{Cpu, Disk, Gpu, Job, Memory, Moment, Network, Process, Waiting};
 use crate::view::Source;
 
 /// A training on a machine with so many cores.
@@ -51,6 +51,7 @@ fn moment(second: u32, cores: usize) -> Moment {
             watts: Some(312.0),
             celsius: Some(54),
         }],
+        processes: vec![Process { pid: 4243, name: "python".into(), cores: 2.5, memory: 1536.0 }],
         waiting: Some(Waiting { cpu: Some(busy), memory: Some(0.0), storage: Some(3.0) }),
         ..Moment::default()
     }
@@ -113,6 +114,7 @@ fn eighty_columns_hold_what_matters() {
         "nvme0n1      0 B/s read    20 kB/s written    0 % busy  /home 45 % full",
         "sda          0 B/s read ",
         "eth0      0 B/s received    500 B/s sent",
+        "   4243  python    2.50 cores  1.50 GiB",
         "CPU 0 %, memory 0 %, storage 3 % (any program of the machine)",
         "q quit",
     ] {
