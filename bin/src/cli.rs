@@ -42,7 +42,7 @@ other key of the configuration is TRACKER_ and its path, as in TRACKER_SINKS__FI
 more than once is a list with commas: TRACKER_TAG=a=1,b=2. Flags win over variables, variables over the file.";
 
 const WORDS: &str = "The words
-components, config, summary, report, compare, mark, schema, upload, completions, man-page and help are commands of the tracker; to run a program of
+components, config, summary, report, compare, view, mark, schema, upload, completions, man-page and help are commands of the tracker; to run a program of
 that name, put -- in front of it.";
 
 const CONFIGURATION: &str = "Configuration";

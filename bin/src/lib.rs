@@ -112,6 +112,7 @@ fn run(arguments: Vec<OsString>, inherited: &Inherited) -> Ending {
             let limits = commands::Limits { fail_if, budget };
             commands::compare(&cli, baseline, files, &limits, *json)
         }
+        Some(Action::View { speed, file }) => commands::view(&cli, inherited, file.as_deref(), *speed),
         Some(Action::Mark { begin, end, name }) => commands::mark(name, *begin, *end),
         Some(Action::Schema { markdown }) => commands::schema(&cli, *markdown),
         Some(Action::Upload { dry_run, directory }) => commands::upload(&cli, *dry_run, directory.as_deref()),

@@ -1,11 +1,40 @@
 //! Messages on standard error, one line each.
 
 use std::io::{self, Write};
+use std::sync::{Mutex, PoisonError};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 struct Stderr;
+
+/// The messages that are kept back, while something else is on the terminal.
+static KEPT: Mutex<Option<Kept>> = Mutex::new(None);
+
+/// No more are kept.
+const MOST: usize = 100;
+
+struct Kept {
+    lines: Vec<String>,
+    show: Box<dyn Fn(String) + Send>,
+}
+
+/// Messages are not printed for as long as this lives, but shown in another way.
+pub(crate) struct KeepBack;
+
+impl KeepBack {
+    pub(crate) fn while_shown_by(show: impl Fn(String) + Send + 'static) -> Self {
+        *KEPT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Kept { lines: Vec::new(), show: Box::new(show) });
+        Self
+    }
+}
+
+impl Drop for KeepBack {
+    fn drop(&mut self) {
+        let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner).take();
+        kept.into_iter().flat_map(|kept| kept.lines).for_each(|line| print(&line));
+    }
+}
 
 impl Log for Stderr {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
@@ -17,15 +46,28 @@ impl Log for Stderr {
             return;
         }
         let kind = if record.level() == Level::Error { "error" } else { "warning" };
-        let line = format!("{}: {kind}: {}\n", crate::PROGRAM, harmless(&record.args().to_string()));
-        // A reader that does not read must not hold up the command, so a message that finds no room is dropped.
-        let stderr = io::stderr();
-        if poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
-            let _ = stderr.lock().write_all(line.as_bytes());
+        let message = harmless(&record.args().to_string());
+        let line = format!("{}: {kind}: {message}\n", crate::PROGRAM);
+        match &mut *KEPT.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(kept) => {
+                (kept.show)(message);
+                if kept.lines.len() < MOST {
+                    kept.lines.push(line);
+                }
+            }
+            None => print(&line),
         }
     }
 
     fn flush(&self) {}
+}
+
+/// A reader that does not read must not hold up the command, so a message that finds no room is dropped.
+fn print(line: &str) {
+    let stderr = io::stderr();
+    if poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
+        let _ = stderr.lock().write_all(line.as_bytes());
+    }
 }
 
 /// On one line, and without what a terminal acts on: the name of a file, or what a plugin says, can hold anything.

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use anyhow::Context;
 use nix::sys::signal::SigSet;
-use resource_tracker_core::{Host, Run, SinkContext, Tracker};
+use resource_tracker_core::config::ByName;
+use resource_tracker_core::registry::KnownDerivation;
+use resource_tracker_core::{Host, Run, SinkContext, SourceConfig, Tracker};
 use resource_tracker_metrics::RunMetrics;
 use resource_tracker_sources::{MarkSource, OutcomeSource, RunEnd, RunSource};
 
@@ -40,23 +42,12 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
     let host = Host::new(table.procfs, table.sysfs);
     let options = wrapper::Options { subreaper: !table.no_subreaper, cgroup: !table.no_cgroup, host: host.clone() };
     let end = RunEnd::default();
-    let source = RunSource::new({
-        let run = run.clone();
-        move || description(run)
-    });
-    let mut tracker = Tracker::new(run).host(host.clone());
-    tracker = tracker.own_source("run", source, RunSource::SCHEDULE);
-    tracker = tracker.own_source("outcome", OutcomeSource::new(end.clone()), OutcomeSource::SCHEDULE);
+    let mut tracker = with_run(Tracker::new(run).host(host.clone()), &end);
     // Where there is no room for its pipe, nothing is heard.
     if let Some(marks) = wraps.then(MarkSource::open).and_then(Result::ok) {
         tracker = tracker.own_source("marks", marks, MarkSource::SCHEDULE);
     }
-    for (name, config) in sources {
-        tracker = tracker.source(name, config);
-    }
-    for derivation in derivations {
-        tracker = tracker.derivation(derivation.name(), derivation.build()?);
-    }
+    let mut tracker = with_sources(tracker, sources, derivations)?;
     for (name, config) in sinks {
         let context = || format!("sinks.{name}");
         tracker = tracker.sink_from(name.clone(), &*config, &sinks_know).with_context(context)?;
@@ -65,6 +56,31 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
         return standalone::run(tracker, host, inherited, &end);
     }
     Ok(wrapper::run(tracker, &cli.command, inherited, &options, &end))
+}
+
+/// Adds what tells of the run itself.
+pub(crate) fn with_run(tracker: Tracker, end: &RunEnd) -> Tracker {
+    let run = tracker.run().clone();
+    let tracker = tracker.own_source("run", RunSource::new(move || description(run)), RunSource::SCHEDULE);
+    tracker.own_source("outcome", OutcomeSource::new(end.clone()), OutcomeSource::SCHEDULE)
+}
+
+/// Adds the sources that are configured, and what follows from them.
+///
+/// # Errors
+/// When a derivation cannot be built.
+pub(crate) fn with_sources(
+    mut tracker: Tracker,
+    sources: ByName<Box<dyn SourceConfig>>,
+    derivations: Vec<KnownDerivation>,
+) -> anyhow::Result<Tracker> {
+    for (name, config) in sources {
+        tracker = tracker.source(name, config);
+    }
+    for derivation in derivations {
+        tracker = tracker.derivation(derivation.name(), derivation.build()?);
+    }
+    Ok(tracker)
 }
 
 /// So many words of a command are told. To mask one takes some microseconds.

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::ValueParser;
 use clap::{Arg, Args, Subcommand, ValueHint};
 use clap_complete::Shell;
 use resource_tracker_report::Condition;
@@ -45,6 +46,15 @@ pub(crate) enum Action {
         /// Recordings: the baseline and, after it, the new ones
         #[arg(required_unless_present = "baseline", value_name = "FILE")]
         files: Vec<PathBuf>,
+    },
+    /// Show on the terminal what happens: a recording while it grows, a process (--pid), or the machine
+    View {
+        /// Replay the recording from its start, so many times as fast as it was [default: show all of it at once]
+        #[arg(long, value_name = "TIMES", requires = "file", value_parser = ValueParser::from(speed), allow_negative_numbers = true)]
+        speed: Option<f64>,
+        /// A recording in JSON Lines, compressed or not; - is standard input
+        #[arg(conflicts_with = "pid")]
+        file: Option<PathBuf>,
     },
     /// From inside a command: name what it does now; without a tracker around it nothing happens
     Mark {
@@ -124,6 +134,11 @@ pub(crate) enum ConfigAction {
     Show,
 }
 
+fn speed(text: &str) -> Result<f64, &'static str> {
+    let speed = text.parse().ok().filter(|speed: &f64| speed.is_finite() && *speed > 0.0);
+    speed.ok_or("must be a number above 0, such as 10 for ten times as fast")
+}
+
 /// Which flags of runs mean something to a tool; its help shows these.
 enum Shown {
     All,
@@ -136,6 +151,7 @@ impl Shown {
             "check" | "show" => Self::All,
             "components" | "schema" => Self::These(&["config", "enable", "disable", "plugin", "set"]),
             "summary" | "compare" => Self::These(&["config", "plugin"]),
+            "view" => Self::These(&["interval", "pid", "config", "enable", "disable", "plugin", "set"]),
             "report" => Self::These(&["output", "config", "plugin"]),
             "upload" => Self::These(&["config", "set", "spool-dir"]),
             _ => Self::These(&[]),

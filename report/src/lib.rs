@@ -46,13 +46,14 @@ pub use markdown::markdown;
 pub use offer::{Demand, Offer, Present, Server, offer_markdown, offer_text};
 pub use other_sections::{Figure, other_figures};
 pub use phases::PhaseSummary;
-pub use recording::{RecordedRun, RunVisitor, read_runs, visit_runs};
-pub use rows::{Row, Rows};
+pub use recording::{BAD_LINES, LONGEST_LINE, RecordedRun, RunVisitor, check_names, read_runs, sample_of, visit_runs};
+pub use rows::{Row, Rows, printable, signal_name};
 pub use run_statistics::RunStatistics;
 pub use sink::{SummaryConfig, SummaryFormat};
 pub use statistics::Spread;
 pub use summary::{Summary, Times};
 pub use text::{Look, text};
+pub use units::{bytes, memory, time};
 
 /// The summary as one line of JSON.
 ///

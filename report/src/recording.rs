@@ -17,10 +17,11 @@ use crate::summary::Summary;
 /// What stands for standard input.
 const STDIN: &str = "-";
 const BUFFER: usize = 256 << 10;
-/// A sample has some kilobytes; one of a machine with thousands of devices some megabytes.
-const LONGEST_LINE: u64 = 64 << 20;
+/// No line of a recording is longer, in bytes. A sample has some kilobytes; one of a machine with thousands of devices some
+/// megabytes.
+pub const LONGEST_LINE: u64 = 64 << 20;
 /// What has so many bad lines before the first good one is no recording.
-const BAD_LINES: u64 = 1000;
+pub const BAD_LINES: u64 = 1000;
 /// Names of sections that one file may have.
 const SECTIONS: usize = 1000;
 
@@ -204,7 +205,11 @@ fn decompressed(file: impl Read + 'static) -> io::Result<Box<dyn BufRead>> {
     })
 }
 
-fn sample_of(line: &[u8]) -> Result<Sample, String> {
+/// The sample that is recorded in this line.
+///
+/// # Errors
+/// What the line is instead, to be said after its number.
+pub fn sample_of(line: &[u8]) -> Result<Sample, String> {
     if line.starts_with(b"timestamp,") {
         return Err("is of a CSV; only JSON Lines can be read (--format json)".into());
     }
@@ -216,8 +221,11 @@ fn sample_of(line: &[u8]) -> Result<Sample, String> {
     }
 }
 
-/// Names of sections are kept for good, and must be few.
-fn check_names(sample: &Sample, names: &mut Vec<&'static str>) -> anyhow::Result<()> {
+/// Adds the names of the sections to those that the file had before. They are kept for good, and must be few.
+///
+/// # Errors
+/// When it has more than any recording.
+pub fn check_names(sample: &Sample, names: &mut Vec<&'static str>) -> anyhow::Result<()> {
     for (name, _) in sample.sections() {
         if !names.contains(&name) {
             names.push(name);

@@ -76,7 +76,7 @@ impl Rows {
 
 /// A text that a stranger can have written, on one line: control characters are blanks, and what turns the order of the
 /// characters round it about is left out.
-pub(crate) fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     let turns = |char| matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().filter(|char| !turns(*char)).map(|char| if char.is_control() { ' ' } else { char }).collect()
 }
@@ -115,8 +115,8 @@ fn ending(summary: &Summary) -> String {
     }
 }
 
-/// As `kill -l` has it.
-fn signal_name(number: i32) -> String {
+/// A signal as `kill -l` has it, with its `SIG`.
+pub fn signal_name(number: i32) -> String {
     Signal::try_from(number).map_or_else(|_| format!("signal {number}"), |signal| signal.as_str().to_owned())
 }
 

@@ -1,17 +1,17 @@
 //! Figures as people read them.
 
-/// Memory, from MiB.
-pub(crate) fn memory(mib: f64) -> String {
+/// Memory, from MiB, in units of 1024.
+pub fn memory(mib: f64) -> String {
     scaled(mib, 1024.0, &["MiB", "GiB", "TiB", "PiB"])
 }
 
-/// Bytes that went through something.
-pub(crate) fn bytes(bytes: f64) -> String {
+/// Bytes that went through something, in units of 1000.
+pub fn bytes(bytes: f64) -> String {
     scaled(bytes, 1000.0, &["B", "kB", "MB", "GB", "TB", "PB"])
 }
 
-/// A time.
-pub(crate) fn time(secs: f64) -> String {
+/// A time, from seconds.
+pub fn time(secs: f64) -> String {
     let whole = secs.round() as u64;
     let (days, hours, minutes) = (whole / 86_400, whole / 3600 % 24, whole / 60 % 60);
     match whole {

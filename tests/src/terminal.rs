@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
@@ -17,8 +18,10 @@ use crate::{command, wait_until};
 pub struct Terminal {
     shell: Child,
     keyboard: File,
-    screen: Receiver<Vec<u8>>,
+    output: Receiver<Vec<u8>>,
+    /// What was printed and not expected yet.
     seen: String,
+    screen: vt100::Parser,
 }
 
 impl Terminal {
@@ -28,7 +31,7 @@ impl Terminal {
         Self::with_columns(80)
     }
 
-    /// A new one of this width.
+    /// A new one of this width, with 24 lines.
     pub fn with_columns(columns: u16) -> Self {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let master: OwnedFd = openpt(flags).unwrap();
@@ -50,17 +53,18 @@ impl Terminal {
             })
         };
         let shell = shell.spawn().unwrap();
-        let (sender, screen) = mpsc::channel();
-        let mut output = File::from(master.try_clone().unwrap());
+        let (sender, output) = mpsc::channel();
+        let mut printed = File::from(master.try_clone().unwrap());
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
-            while let Ok(count @ 1..) = output.read(&mut buffer) {
+            while let Ok(count @ 1..) = printed.read(&mut buffer) {
                 if sender.send(buffer[..count].to_vec()).is_err() {
                     return;
                 }
             }
         });
-        let mut terminal = Self { shell, keyboard: File::from(master), screen, seen: String::new() };
+        let screen = vt100::Parser::new(NonZero::new(24).unwrap(), NonZero::new(columns).unwrap(), 0);
+        let mut terminal = Self { shell, keyboard: File::from(master), output, seen: String::new(), screen };
         terminal.expect("prompt> ");
         terminal
     }
@@ -98,19 +102,48 @@ impl Terminal {
         processes.collect()
     }
 
-    /// Waits for a text on the screen, and takes everything up to its end.
+    /// Waits for a text to be printed, and takes everything up to its end.
     pub fn expect(&mut self, text: &str) -> String {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             if let Some(at) = self.seen.find(text) {
                 return self.seen.drain(..at + text.len()).collect();
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.screen.recv_timeout(left) {
-                Ok(bytes) => self.seen.push_str(&String::from_utf8_lossy(&bytes)),
-                Err(_) => panic!("no {text:?} on the screen: {:?}", self.seen),
-            }
+            assert!(self.receive(deadline), "no {text:?} on the screen: {:?}", self.seen);
         }
+    }
+
+    /// Waits until the screen shows all of these texts, and returns it.
+    pub fn expect_picture(&mut self, texts: &[&str]) -> String {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let picture = self.screen.screen().contents();
+            if texts.iter().all(|text| picture.contains(text)) {
+                return picture;
+            }
+            assert!(self.receive(deadline), "not all of {texts:?} on the screen:\n{picture}");
+        }
+    }
+
+    /// Whether a program has the screen for itself.
+    pub fn is_taken(&self) -> bool {
+        self.screen.screen().alternate_screen() || self.screen.screen().hide_cursor()
+    }
+
+    /// Gives it another size.
+    pub fn resize(&mut self, columns: u16, lines: u16) {
+        self.screen.screen_mut().set_size(NonZero::new(lines).unwrap(), NonZero::new(columns).unwrap());
+        let size = Winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&self.keyboard, size).unwrap();
+    }
+
+    /// Takes in what is printed next. Says whether it came before the deadline.
+    fn receive(&mut self, deadline: Instant) -> bool {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let Ok(bytes) = self.output.recv_timeout(left) else { return false };
+        self.screen.process(&bytes);
+        self.seen.push_str(&String::from_utf8_lossy(&bytes));
+        true
     }
 
     /// Runs a line of shell and waits for what it prints.

@@ -10,6 +10,7 @@ mod report;
 mod schema;
 mod summary;
 mod upload;
+mod view;
 
 use std::io::{self, Write};
 
@@ -23,6 +24,7 @@ pub(crate) use report::report;
 pub(crate) use schema::schema;
 pub(crate) use summary::summary;
 pub(crate) use upload::upload;
+pub(crate) use view::view;
 
 /// Prints to standard output; that nobody reads any more is no error.
 fn print(text: &[u8]) -> anyhow::Result<i32> {

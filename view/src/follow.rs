@@ -1,0 +1,313 @@
+//! A recording from its first sample on, and while it grows.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use resource_tracker_metrics::RunMetrics;
+use resource_tracker_report::{BAD_LINES, LONGEST_LINE, check_names, sample_of};
+use resource_tracker_sinks::set_aside_of;
+
+use crate::feed::{Event, Feed};
+use crate::growing::{GrowingFile, Identity, Look};
+use crate::moment::{Moment, pid_of};
+
+/// How often is looked whether there is more.
+const PAUSE: Duration = Duration::from_millis(200);
+const STDIN: &str = "-";
+
+/// Gives the samples of a recording to the screen, from a thread of its own, until the screen is closed. `-` is standard input.
+///
+/// # Errors
+/// When the file cannot be opened, or the system gives no thread. What is wrong with its contents ends the view.
+pub fn follow(path: &Path, feed: Feed) -> anyhow::Result<()> {
+    let mut file = if path == Path::new(STDIN) { GrowingFile::stdin() } else { GrowingFile::open(path)? };
+    let path = path.to_owned();
+    let work = move || match follow_to_its_end(&path, &mut file, &mut Lines::new(&path, feed.clone())) {
+        Ok(()) => feed.tell(Event::Ended),
+        Err(error) => feed.tell(Event::Failed(error)),
+    };
+    thread::Builder::new().name("follow".into()).spawn(work).context("cannot start a thread")?;
+    Ok(())
+}
+
+/// A pipe has an end. A file has none: it can always grow, or be followed by another one.
+fn follow_to_its_end(path: &Path, file: &mut GrowingFile, lines: &mut Lines) -> anyhow::Result<()> {
+    if let Some(identity) = file.identity() {
+        for part in older_parts(path, identity) {
+            lines.read_all(&mut GrowingFile::open(&part)?)?;
+        }
+    }
+    loop {
+        lines.read_all(file)?;
+        lines.check()?;
+        let Some(identity) = file.identity().filter(|_| !lines.is_damaged) else { return Ok(()) };
+        lines.tell_caught_up();
+        match next_after(path, identity) {
+            Some(next) => {
+                // What was written between the look at its end and its new name.
+                lines.read_all(file)?;
+                *file = next;
+            }
+            None => thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// What was set aside of a recording that begins within a run.
+fn older_parts(path: &Path, identity: Identity) -> Vec<PathBuf> {
+    let mut first = Vec::new();
+    if let Ok(mut file) = GrowingFile::open(path) {
+        while !first.contains(&b'\n')
+            && first.len() as u64 <= LONGEST_LINE
+            && matches!(file.read(&mut first), Ok(Look::More))
+        {}
+    }
+    let line = first.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let goes_on = sample_of(line).is_ok_and(|sample| sample.read_all::<RunMetrics>().next().is_none());
+    if !goes_on {
+        return Vec::new();
+    }
+    let parts = set_aside_of(path).unwrap_or_default();
+    // It can have been set aside itself by now.
+    parts.into_iter().filter(|part| identity_of(part).is_some_and(|part| part != identity)).collect()
+}
+
+/// The file that goes on where this one was set aside, once there is one.
+fn next_after(path: &Path, identity: Identity) -> Option<GrowingFile> {
+    if identity_of(path)? == identity {
+        return None;
+    }
+    let parts = set_aside_of(path).unwrap_or_default();
+    let after = parts.iter().skip_while(|part| identity_of(part) != Some(identity)).nth(1);
+    GrowingFile::open(after.map_or(path, |part| part)).ok()
+}
+
+fn identity_of(path: &Path) -> Option<Identity> {
+    fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
+
+/// The lines of a recording.
+struct Lines {
+    name: String,
+    feed: Feed,
+    /// What was read and is no whole line yet.
+    text: Vec<u8>,
+    number: u64,
+    samples: u64,
+    /// How many lines were no samples, and what the first of them was.
+    bad: Option<(u64, String)>,
+    told: u64,
+    /// The line up to which the screen knows that all was read.
+    caught_up: Option<u64>,
+    names: Vec<&'static str>,
+    is_damaged: bool,
+}
+
+impl Lines {
+    fn new(path: &Path, feed: Feed) -> Self {
+        Self {
+            name: path.display().to_string(),
+            feed,
+            text: Vec::new(),
+            number: 0,
+            samples: 0,
+            bad: None,
+            told: 0,
+            caught_up: None,
+            names: Vec::new(),
+            is_damaged: false,
+        }
+    }
+
+    /// All that is in the file as yet. A line that is not whole waits for its rest, unless it is of a file before.
+    fn read_all(&mut self, file: &mut GrowingFile) -> anyhow::Result<()> {
+        loop {
+            match file.read(&mut self.text) {
+                Ok(Look::More) => {
+                    self.take()?;
+                    // More of a pipe is waited for.
+                    if file.identity().is_none() {
+                        self.tell_caught_up();
+                    }
+                }
+                Ok(Look::End) => return Ok(()),
+                Ok(Look::Shrunk) => self.text.clear(),
+                Err(error) if self.samples == 0 => {
+                    return Err(error).with_context(|| format!("cannot read {}", self.name));
+                }
+                Err(error) => {
+                    self.is_damaged = true;
+                    self.feed.note(format!("{} ends early, after line {}: {error}", self.name, self.number));
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn take(&mut self) -> anyhow::Result<()> {
+        let text = std::mem::take(&mut self.text);
+        let mut rest = &text[..];
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let line;
+            (line, rest) = (&rest[..end], &rest[end + 1..]);
+            self.number += 1;
+            if !line.iter().all(u8::is_ascii_whitespace) {
+                self.line(line)?;
+            }
+        }
+        self.text = rest.to_vec();
+        if self.text.len() as u64 > LONGEST_LINE {
+            bail!("{} is no recording: line {} is longer than {} MiB", self.name, self.number + 1, LONGEST_LINE >> 20);
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, line: &[u8]) -> anyhow::Result<()> {
+        match sample_of(line) {
+            Ok(sample) => {
+                self.samples += 1;
+                check_names(&sample, &mut self.names)
+                    .with_context(|| format!("{} is no recording: line {}", self.name, self.number))?;
+                let moment = Moment::of(&sample, None);
+                // It is looked for where a run begins.
+                let pid = if self.samples == 1 || moment.run.is_some() { pid_of(line) } else { None };
+                self.feed.give(Moment { pid, ..moment })?;
+            }
+            Err(problem) => {
+                let (count, _) = self.bad.get_or_insert_with(|| (0, format!("line {} {problem}", self.number)));
+                *count += 1;
+                if self.samples == 0 && *count == BAD_LINES {
+                    self.check()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_caught_up(&mut self) {
+        if self.caught_up.replace(self.number) != Some(self.number) {
+            self.feed.tell(Event::CaughtUp);
+        }
+    }
+
+    /// Says what was left out. It fails when nothing was a sample, and what is there cannot become one.
+    fn check(&mut self) -> anyhow::Result<()> {
+        if let Some((count, first)) = &self.bad {
+            if self.samples == 0 {
+                bail!("{} is no recording: {first}", self.name);
+            }
+            if *count > self.told {
+                let lines = if *count == 1 { "1 line was" } else { &format!("{count} lines were") };
+                self.feed.note(format!("{lines} left out: {first}"));
+                self.told = *count;
+            }
+        }
+        let begin = self.text.iter().find(|byte| !byte.is_ascii_whitespace());
+        if self.samples == 0 && begin.is_some_and(|byte| *byte != b'{') {
+            bail!("{} is no recording: line 1 is no JSON object", self.name);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::feed::{Inbox, channel};
+
+    fn line(second: u64, more: &str) -> String {
+        format!("{{\"timestamp_ms\": {second}000, \"elapsed_secs\": 1, \"pid\": 7{more}}}\n")
+    }
+
+    const RUN: &str = r#", "run": {"id": "1", "command": ["a"], "started_ms": 1, "interval_secs": 1, "version": "1", "labels": {}, "tags": {}}"#;
+
+    fn seconds(inbox: &Inbox, count: usize) -> Vec<f64> {
+        let next = || inbox.samples.recv_timeout(Duration::from_secs(60)).unwrap().at;
+        (0..count).map(|_| next()).collect()
+    }
+
+    fn failure(contents: &[u8]) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        fs::write(&path, contents).unwrap();
+        let (feed, inbox) = channel();
+        follow(&path, feed).unwrap();
+        match inbox.events.recv_timeout(Duration::from_secs(60)).unwrap() {
+            Event::Failed(error) => format!("{error:#}").replace(&path.display().to_string(), "x"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_torn_line_waits_for_its_rest() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.jsonl");
+        let mut written = fs::File::create(&path).unwrap();
+        let (feed, inbox) = channel();
+        let (mut file, mut lines) = (GrowingFile::open(&path).unwrap(), Lines::new(&path, feed));
+        let whole = line(1, RUN);
+        for (text, seen) in [
+            ("", vec![]),
+            (&whole[..20], vec![]),
+            (&whole[20..], vec![1.0]),
+            (&(line(2, "") + "no sample\n" + &line(3, "")), vec![2.0, 3.0]),
+        ] {
+            written.write_all(text.as_bytes()).unwrap();
+            lines.read_all(&mut file).unwrap();
+            lines.check().unwrap();
+            assert_eq!(inbox.samples.try_iter().map(|moment| moment.at).collect::<Vec<_>>(), seen);
+        }
+        let notes: Vec<String> = inbox.events.try_iter().filter_map(note).collect();
+        assert_eq!(notes.len(), 1);
+        assert!(notes[0].starts_with("1 line was left out: line 3 is no JSON object"), "{notes:?}");
+    }
+
+    fn note(event: Event) -> Option<String> {
+        if let Event::Note(note) = event { Some(note) } else { None }
+    }
+
+    #[test]
+    fn files_that_were_set_aside_are_read_before_and_between() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("run.1.jsonl"), line(1, RUN)).unwrap();
+        fs::write(at("run.2.jsonl"), line(2, "")).unwrap();
+        fs::write(at("run.jsonl"), line(3, "")).unwrap();
+        let (feed, inbox) = channel();
+        follow(&at("run.jsonl"), feed).unwrap();
+        assert_eq!(seconds(&inbox, 3), [1.0, 2.0, 3.0]);
+        // Twice between two looks.
+        fs::rename(at("run.jsonl"), at("run.3.jsonl")).unwrap();
+        fs::File::options().append(true).open(at("run.3.jsonl")).unwrap().write_all(line(4, "").as_bytes()).unwrap();
+        fs::write(at("run.4.jsonl"), line(5, "")).unwrap();
+        fs::write(at("run.jsonl"), line(6, "")).unwrap();
+        assert_eq!(seconds(&inbox, 3), [4.0, 5.0, 6.0]);
+    }
+
+    #[test]
+    fn what_is_no_recording_is_said() {
+        for (contents, said) in [
+            (
+                &b"timestamp,cpu\n1,2\n"[..],
+                "x is no recording: line 1 is of a CSV; only JSON Lines can be read (--format json)",
+            ),
+            (b"\n{}\n", "x is no recording: line 2 has no timestamp_ms"),
+            (b"\x89PNG", "x is no recording: line 1 is no JSON object"),
+            (b"{\"timestamp_ms\": NaN}\n", "x is no recording: line 1 is no JSON object"),
+            (
+                b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+                "cannot read x: ",
+            ),
+        ] {
+            let failure = failure(contents);
+            assert!(failure.starts_with(said), "{failure}");
+        }
+        assert!(follow(Path::new("/nonexistent"), channel().0).is_err());
+    }
+}
