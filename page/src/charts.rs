@@ -53,8 +53,8 @@ pub struct RunCharts {
     last: Option<Duration>,
     /// Whether limits of a job are known; else those of the machine are drawn.
     has_job_limits: bool,
-    /// Counters as they were then.
-    counters: BTreeMap<String, f64>,
+    /// Counters as they were when they were last seen, and when that was.
+    counters: BTreeMap<String, (f64, f64)>,
 }
 
 impl RunCharts {
@@ -219,14 +219,12 @@ impl RunCharts {
     fn add_others(&mut self, sample: &Sample, secs: f64, kinds: &Kinds) {
         let Self { timeline, counters, .. } = self;
         other_figures(sample, &mut |path, field, value| {
-            let kind = kinds.of(field);
-            let grown = match kind {
+            let (value, is_rate) = match kinds.of(field) {
                 Kind::Info => return,
-                Kind::Gauge | Kind::Delta => Some(value),
-                Kind::Counter => grown(counters, path, value),
+                Kind::Gauge => (Some(value), false),
+                Kind::Delta => (Some(value / secs), true),
+                Kind::Counter => (growth(counters, path, value, timeline.now()), true),
             };
-            let is_rate = kind != Kind::Gauge;
-            let value = if is_rate { grown.filter(|_| secs > 0.0).map(|grown| grown / secs) } else { grown };
             let (section, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
             let label = rest.trim_start_matches(['.', '[']).replace("].", " ").replace(']', "");
             let unit = kinds.unit(field).map(|unit| if is_rate { format!("{unit}/second") } else { unit.to_owned() });
@@ -249,15 +247,16 @@ fn first<'a, T: Section + DeserializeOwned>(sample: &'a Sample) -> Option<Cow<'a
     all(sample).next()
 }
 
-/// What a counter has grown by since it was last seen.
-fn grown(counters: &mut BTreeMap<String, f64>, path: &str, value: f64) -> Option<f64> {
+/// What a counter has grown by in a second since it was last seen.
+fn growth(counters: &mut BTreeMap<String, (f64, f64)>, path: &str, value: f64, now: f64) -> Option<f64> {
     if let Some(last) = counters.get_mut(path) {
+        let (before, then) = std::mem::replace(last, (value, now));
         // One that is reset counts from zero.
-        let before = std::mem::replace(last, value);
-        return Some(if value < before { value } else { value - before });
+        let grown = if value < before { value } else { value - before };
+        return Some(grown / (now - then));
     }
     if counters.len() < COUNTERS {
-        counters.insert(path.to_owned(), value);
+        counters.insert(path.to_owned(), (value, now));
     }
     None
 }

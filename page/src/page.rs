@@ -151,7 +151,11 @@ mod tests {
     use super::*;
 
     fn page_of(samples: &[Json]) -> (String, Json) {
-        let kinds = Kinds::of_schema(|| json!({}));
+        let kinds = Kinds::of_schema(|| {
+            let (joules, total) =
+                (json!({ "kind": "delta", "unit": "joules" }), json!({ "kind": "counter", "unit": "bytes" }));
+            json!({ "properties": { "meter": { "items": { "properties": { "joules": joules, "total": total } } } } })
+        });
         let (mut statistics, mut charts) = (RunStatistics::default(), RunCharts::default());
         for sample in samples {
             let sample = Sample::from_json(&sample.to_string()).unwrap();
@@ -187,13 +191,30 @@ mod tests {
 
     #[test]
     fn what_is_counted_is_drawn_by_the_second() {
-        let figure = |joules: u64| json!({ "meter": [{ "name": "a", "joules": joules }] });
-        let samples = [sample(1, figure(5)), sample(2, figure(7)), sample(9, figure(8))];
+        let meter = |joules: u64, total: u64| json!({ "meter": [{ "name": "a", "joules": joules, "total": total }] });
+        let figure = |figure: u64| json!({ "nobody": { "knows": figure } });
+        let samples = [
+            sample(1, meter(5, 100)),
+            sample(2, meter(7, 150)),
+            sample(3, figure(3)),
+            sample(10, meter(8, 166)),
+            sample(11, meter(9, 4)),
+        ];
         let (_, data) = page_of(&samples);
         let drawing = &data["runs"][0]["drawing"];
-        assert_eq!(drawing["ends"], json!([1.0, 2.0, 8.0, 9.0]), "six seconds are missing");
-        let chart = &drawing["charts"][0];
-        assert_eq!((&chart["title"], &chart["series"][0]["label"]), (&json!("meter.joules"), &json!("a joules")));
-        assert_eq!(chart["series"][0]["mean"], json!([5, 7, null, 8]), "without a schema it is taken as it comes");
+        assert_eq!(drawing["ends"], json!([1.0, 2.0, 3.0, 9.0, 10.0, 11.0]), "six seconds are missing");
+        let charts = drawing["charts"].as_array().unwrap().iter();
+        let drawn: Vec<_> = charts
+            .map(|chart| {
+                let series = &chart["series"][0];
+                [&chart["title"], &chart["unit"], &series["label"], &series["mean"]].map(Json::to_string).join(" ")
+            })
+            .collect();
+        let expected = [
+            r#""meter" "bytes/second" "a total" [null,50,null,null,2,4]"#,
+            r#""meter" "joules/second" "a joules" [5,7,null,null,8,9]"#,
+            r#""nobody.knows" "" "knows" [null,null,3,null,null,null]"#,
+        ];
+        assert_eq!(drawn, expected);
     }
 }

@@ -218,7 +218,8 @@ impl Timeline {
         }
         // To the millisecond.
         let ends = self.ends.iter().map(|end| (end * 1000.0).round() / 1000.0).collect();
-        self.charts.sort_by(|one, other| (one.rank, &one.title).cmp(&(other.rank, &other.title)));
+        self.charts
+            .sort_by(|one, other| (one.rank, &one.title, &one.unit).cmp(&(other.rank, &other.title, &other.unit)));
         let is_coarse = self.width > 1;
         let charts = self.charts.iter().map(|chart| DrawnChart::of(chart, is_coarse)).collect();
         Drawing { ends, samples_per_point: self.width, charts }

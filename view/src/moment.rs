@@ -128,7 +128,7 @@ impl Moment {
             run: reader.first::<RunMetrics>().map(Cow::into_owned),
             outcome: reader.first::<OutcomeMetrics>().map(Cow::into_owned),
             host: host.as_deref().map(printable),
-            marks: reader.first::<Marks>().map(|marks| marks.into_owned().0).unwrap_or_default(),
+            marks: reader.all::<Marks>().iter().flat_map(|marks| &marks.0).map(printable_mark).collect(),
             // Where the machine's figures are off, `cpu` has those of the job alone.
             cpu: sample.read_all::<CpuMetrics>().flatten().next().map(|cpu| Cpu {
                 cores: cpu.cores_used,
@@ -140,7 +140,7 @@ impl Moment {
                 total: memory.total_mib as f64,
                 swap: memory.swap_used_mib as f64,
             }),
-            job: None,
+            job: reader.job(elapsed),
             disks: reader.all::<Disks>().iter().flat_map(|disks| disks_of(disks)).take(MOST).collect(),
             networks: networks_of(&reader.all::<Networks>()),
             gpus: reader.all::<Gpus>().iter().flat_map(|gpus| &gpus.0).filter_map(gpu_of).take(MOST).collect(),
@@ -156,10 +156,6 @@ impl Moment {
                 .collect(),
             problem: None,
         };
-        moment.job = reader.job(elapsed);
-        for mark in &mut moment.marks {
-            mark.name = printable(&mark.name);
-        }
         moment.problem = reader.problem;
         moment
     }
@@ -260,6 +256,10 @@ fn gpu_of(gpu: &GpuMetrics) -> Option<Gpu> {
         watts: gpu.power_watts,
         celsius: gpu.temperature_celsius,
     })
+}
+
+fn printable_mark(mark: &Mark) -> Mark {
+    Mark { name: printable(&mark.name), ..mark.clone() }
 }
 
 fn processes_of(processes: &TopProcesses) -> impl Iterator<Item = Process> + '_ {

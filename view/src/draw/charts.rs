@@ -21,6 +21,9 @@ const PRESSURE: f32 = 1.0;
 /// As many as have room; the others on further pages.
 pub(super) fn draw(view: &View, area: Rect, palette: &Palette, buffer: &mut Buffer) {
     let all = kinds(view);
+    if all.is_empty() {
+        return;
+    }
     let widest = if area.width >= 3 * ROOMY { 3 } else { 2 };
     let below = usize::from(area.height / HEIGHT).min(all.len().div_ceil(widest)).max(1);
     let beside = all.len().div_ceil(below).min(widest);
@@ -57,16 +60,15 @@ enum Kind {
 /// Those of which something is known.
 fn kinds(view: &View) -> Vec<Kind> {
     let history = &view.history;
-    let mut kinds = vec![Kind::Cores, Kind::Memory];
-    if history.has(Series::GpuUsed) || history.has(Series::GpuMemory) {
-        kinds.push(Kind::Gpus);
-    }
-    if history.has(Series::DiskRead) || history.has(Series::DiskWritten) {
-        kinds.push(Kind::Disks);
-    }
-    if history.has(Series::Received) {
-        kinds.push(Kind::Network);
-    }
+    let of = [
+        (Kind::Cores, [Series::JobCores, Series::MachineCores]),
+        (Kind::Memory, [Series::JobMemory, Series::MachineMemory]),
+        (Kind::Gpus, [Series::GpuUsed, Series::GpuMemory]),
+        (Kind::Disks, [Series::DiskRead, Series::DiskWritten]),
+        (Kind::Network, [Series::Received, Series::Sent]),
+    ];
+    let known = of.into_iter().filter(|(_, figures)| figures.iter().any(|series| history.has(*series)));
+    let mut kinds: Vec<Kind> = known.map(|(kind, _)| kind).collect();
     if [Series::WaitCpu, Series::WaitMemory, Series::WaitStorage].iter().any(|series| history.peak(*series) >= PRESSURE)
     {
         kinds.push(Kind::Waiting);

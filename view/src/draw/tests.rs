@@ -163,7 +163,9 @@ fn any_size_and_any_figure_can_be_drawn() {
     }
     let mut held = view(300, 300);
     press(&mut held, &[KeyCode::Home, KeyCode::Right, KeyCode::Tab]);
-    for view in [strange, held, view(0, 0), view(1, 0)] {
+    let mut nothing = View::new(Source::Recording);
+    nothing.add(Moment { at: 1.0, secs: 1.0, ..Moment::default() }, 1.0);
+    for view in [strange, held, nothing, view(0, 0), view(1, 0)] {
         for width in [0, 59, 60, 80, 120, 160, 200] {
             for height in [0, 16, 17, 24, 32, 60] {
                 picture(&view, width, height);
