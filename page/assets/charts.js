@@ -27,7 +27,7 @@ const board = {
     this.zoom = from === null ? null : [Math.max(0, from), Math.min(this.span, to)];
     if (this.zoom && this.zoom[1] - this.zoom[0] >= this.span * 0.999) this.zoom = null;
     const [min, max] = this.range();
-    for (const chart of this.charts) chart.plot.setScale("x", { min, max });
+    for (const chart of this.charts) chart.plot?.setScale("x", { min, max });
   },
 
   range() {
@@ -136,17 +136,12 @@ class Chart {
     this.shown[index] = !this.shown[index];
     this.buttons[index].setAttribute("aria-pressed", String(this.shown[index]));
     this.draw();
-    for (const other of this.group) if (other !== this) other.plot.redraw(true, true);
+    for (const other of this.group) if (other !== this) other.plot?.redraw(true, true);
   }
 
   resize() {
     const width = this.place.clientWidth;
-    if (!width) return;
-    if (!this.plot) {
-      this.draw();
-    } else if (width !== this.plot.width) {
-      this.plot.setSize({ width, height: HEIGHT });
-    }
+    if (width && this.plot && width !== this.plot.width) this.plot.setSize({ width, height: HEIGHT });
   }
 
   // The highest value that is shown of this figure, in any run.
@@ -267,6 +262,16 @@ const drawCharts = (place, runs) => {
   const points = Math.max(...runs.map((run) => run.drawing.samples_per_point));
   const note = points > 1 ? `A point is of up to ${points} samples: the line is their mean, the area reaches from the lowest to the highest of them.` : "";
   place.replaceChildren(toolbar(), note ? element("p", { class: "hint" }, note) : "", ...rows);
-  board.charts.forEach((chart) => chart.resize());
+  // What is seen is drawn at once, the rest one after the other.
+  const isSeen = (chart) => chart.place.getBoundingClientRect().top < innerHeight;
+  const waiting = board.charts.filter((chart) => !isSeen(chart));
+  board.charts.filter(isSeen).forEach((chart) => chart.draw());
+  const next = () => {
+    const chart = waiting.shift();
+    if (!board.charts.includes(chart)) return;
+    if (!chart.plot) chart.draw();
+    setTimeout(next);
+  };
+  setTimeout(next);
 };
 
