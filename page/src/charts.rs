@@ -7,7 +7,7 @@ use std::time::Duration;
 use resource_tracker_core::{Sample, Section};
 use resource_tracker_metrics::{
     CgroupMetrics, CloudMetrics, CpuMetrics, Disks, Gpus, JobGpuMetrics, JobLimitMetrics, JobNetworkMetrics, Marks,
-    MemoryMetrics, Networks, OutcomeMetrics, PressureMetrics, ProcessMetrics, ResourcePressure,
+    MemoryMetrics, Networks, OutcomeMetrics, PressureMetrics, ProcessMetrics, ResourcePressure, TopProcesses,
 };
 use resource_tracker_report::{Kind, Kinds, is_image, other_figures};
 use serde::de::DeserializeOwned;
@@ -36,8 +36,9 @@ const JOB_GPUS: About = about(9, "GPUs that the job used", "GPUs", None);
 const JOB_GPU_MEMORY: About = about(10, "GPU memory of the job", "MiB", None);
 const WAITING: About = about(11, "Time spent waiting", "percent", None);
 const PROCESSES: About = about(12, "Processes and threads of the job", "", None);
-const TASKS: About = about(13, "Tasks of the machine", "", None);
-const OTHERS: u8 = 14;
+const PROGRAMS: About = about(13, "Busiest programs of the job", "cores", None);
+const TASKS: About = about(14, "Tasks of the machine", "", None);
+const OTHERS: u8 = 15;
 
 const fn about(rank: u8, title: &'static str, unit: &'static str, top: Option<f32>) -> About<'static> {
     About { rank, title, unit, top }
@@ -80,6 +81,7 @@ impl RunCharts {
             self.cloud = cloud.into_owned();
         }
         self.add_job(sample, secs);
+        self.add_programs(sample);
         self.add_machine(sample);
         self.add_gpus(sample);
         self.add_waiting(sample, secs);
@@ -172,6 +174,18 @@ impl RunCharts {
             limit(CPU, limits.process_cpu_limit_cores);
             limit(MEMORY, limits.process_memory_limit_mib);
             self.has_job_limits |= limits.process_cpu_limit_cores.is_some();
+        }
+    }
+
+    /// Which of them were at work, where the processes that were most are listed.
+    fn add_programs(&mut self, sample: &Sample) {
+        let Some(top) = first::<TopProcesses>(sample) else { return };
+        let mut cores = BTreeMap::<&str, f64>::new();
+        for process in &top.0 {
+            *cores.entry(&process.name).or_default() += process.cores_used;
+        }
+        for (name, cores) in cores {
+            self.timeline.add(PROGRAMS, name, Role::Other, cores);
         }
     }
 

@@ -217,4 +217,17 @@ mod tests {
         ];
         assert_eq!(drawn, expected);
     }
+
+    #[test]
+    fn programs_of_one_name_are_one_line() {
+        let process =
+            |pid: u32, name: &str, cores: f64| json!({ "pid": pid, "name": name, "cores_used": cores, "rss_mib": 9 });
+        let top = [process(7, "cc1", 0.75), process(8, "cc1", 0.5), process(6, "make", 0.25)];
+        let (_, data) = page_of(&[sample(1, json!({ "top_processes": top }))]);
+        let charts = &data["runs"][0]["drawing"]["charts"];
+        let series = |place: usize| (&charts[0]["series"][place]["label"], &charts[0]["series"][place]["mean"]);
+        assert_eq!((charts.as_array().unwrap().len(), &charts[0]["unit"]), (1, &json!("cores")));
+        assert_eq!(series(0), (&json!("cc1"), &json!([1.25])));
+        assert_eq!(series(1), (&json!("make"), &json!([0.25])));
+    }
 }

@@ -11,8 +11,21 @@ use crate::kinds::{Kind, Kinds};
 use crate::statistics::Level;
 
 /// The sections that the summary knows by their types, and those without figures.
-const KNOWN: [&str; 12] =
-    ["cgroup", "cloud", "cpu", "disk", "gpu", "host", "marks", "memory", "network", "outcome", "pressure", "run"];
+const KNOWN: [&str; 13] = [
+    "cgroup",
+    "cloud",
+    "cpu",
+    "disk",
+    "gpu",
+    "host",
+    "marks",
+    "memory",
+    "network",
+    "outcome",
+    "pressure",
+    "run",
+    "top_processes",
+];
 /// Those that come after are left out.
 const FIGURES: usize = 2000;
 const LONGEST_PATH: usize = 512;
