@@ -196,7 +196,7 @@ class Chart {
       },
       axes: [
         { ...axis, size: 28, space: 70, values: (_, splits) => splits.map((secs) => clock(secs, splits[1] - splits[0])),
-          incrs: [0.001, 0.01, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400] },
+          incrs: [0.001, 0.01, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800, 1209600, 2592000, 7776000, 31536000] },
         { ...axis, size: 78, space: 36, incrs: chart.unit === "MiB" ? BINARY : undefined, values: (_, splits) => splits.map((value) => this.format(value)) },
       ],
       series,

@@ -223,7 +223,7 @@ fn where_a_page_goes() {
     };
     assert_eq!(report(&["run.jsonl"]), (Some(0), "report.html\n".into(), String::new()));
     let (code, stdout, stderr) = report(&["run.jsonl"]);
-    assert!(stderr.contains("report.html is there already; name another file"), "{stderr}");
+    assert!(stderr.contains("report.html: it is there already; name another file"), "{stderr}");
     assert_eq!((code, stdout.as_str()), (Some(2), ""));
     assert_eq!(report(&["run.jsonl", "-o", "report.html"]), (Some(0), String::new(), String::new()));
     let (code, page, _) = report(&["run.jsonl", "-o", "-"]);
@@ -242,6 +242,18 @@ fn where_a_page_goes() {
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
     assert_eq!(fs::read(at("run.jsonl")).unwrap(), before);
     assert_eq!(files(), ["other.html", "report.html", "run.jsonl"], "nothing is left beside them");
+}
+
+#[test]
+fn what_the_command_writes_under_that_name_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut run = command(tracker());
+    run.args(["-q", "--set", "sinks.report.path=thesis.html", "--", "sh", "-c", "echo mine >thesis.html; exit 4"]);
+    let output = run.current_dir(folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(4));
+    assert!(text(&output.stderr).contains("it is there already, and no report"), "{}", text(&output.stderr));
+    assert_eq!(fs::read_to_string(folder.path().join("thesis.html")).unwrap(), "mine\n");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
 }
 
 #[test]
