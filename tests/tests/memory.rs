@@ -178,7 +178,8 @@ fn the_column_of_a_csv_is_of_its_sample() {
         let folder = tempfile::tempdir().unwrap();
         let csv = folder.path().join("run.csv");
         let sink = format!("sinks.other={{ type = \"file\", path = \"{}\", columns = \"job\" }}", csv.display());
-        let samples = run(&["-i", "0.05", "--set", &sink], &[JOB, "together", "4", "50", "500"]);
+        let budget = "sources.process.pss_budget_pct=50";
+        let samples = run(&["-i", "0.05", "--set", &sink, "--set", budget], &[JOB, "together", "4", "50", "500"]);
         let table = fs::read_to_string(&csv).unwrap();
         let mut rows = table.lines().map(|line| line.split(',').collect::<Vec<_>>());
         let column = rows.next().unwrap().iter().position(|name| *name == "process_memory_mib").unwrap();
