@@ -131,7 +131,7 @@ fn few_samples(summary: &Summary) -> Option<String> {
         return Some(format!("{say} little: take a shorter --interval"));
     }
     // One that is late now and then spoils nothing.
-    (missed > 0 && missed >= samples / 100).then(|| {
+    (missed > 0 && missed.saturating_mul(100) >= samples).then(|| {
         let samples = if missed == 1 { "1 sample was" } else { &format!("{missed} samples were") };
         format!("{samples} not taken in time: the machine was busy, or the --interval is too short")
     })
