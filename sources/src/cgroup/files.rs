@@ -1,10 +1,10 @@
-//! The files that are read of a cgroup, of either version, and what they mean.
+//! What is read of a cgroup, of either version, and what it means.
 
 use std::path::PathBuf;
 
 use super::hierarchy::ReportedCgroup;
 use super::limits::single;
-use super::memory_stat::MemoryStat;
+use crate::job::{GroupReading, Throttling};
 use crate::procfile::ProcFile;
 use crate::scan::{lines, number, value_of, words};
 
@@ -18,13 +18,6 @@ pub(super) struct Reading {
     pub(super) oom_kills: Option<u64>,
     pub(super) io: Option<Bytes>,
     pub(super) pids: Option<u64>,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Throttling {
-    pub(super) periods: u64,
-    pub(super) throttled: u64,
-    pub(super) time: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -50,20 +43,10 @@ impl<T> Value<T> {
     }
 }
 
-/// What one file says of CPU time.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Cpu {
-    used: Option<u64>,
-    throttling: Option<Throttling>,
-}
-
 pub(super) struct Files {
-    cpu: Value<Cpu>,
     /// Of v1, which has a file of its own.
     throttling: Value<Throttling>,
     memory: Value<u64>,
-    memory_peak: Value<u64>,
-    memory_stat: Value<MemoryStat>,
     oom_kills: Value<u64>,
     io: Value<Bytes>,
     pids: Value<u64>,
@@ -74,20 +57,11 @@ impl Files {
     pub(super) fn open(cgroup: &ReportedCgroup) -> Self {
         let v1 = |controller: &str, name: &str| cgroup.legacy(controller).map(|directory| directory.join(name));
         let v2 = |name: &str| cgroup.unified.as_ref().map(|directory| directory.join(name));
-        // What v1 has mounted, v2 does not have; CPU time is there in v2 always.
+        // What v1 has mounted, v2 does not have.
         let pick = |controller: &str, old: &str, new: &str| v1(controller, old).or_else(|| v2(new));
         Self {
-            cpu: match v2("cpu.stat") {
-                Some(path) => Value::open(Some(path), cpu_v2),
-                None => Value::open(v1("cpuacct", "cpuacct.usage"), cpu_v1),
-            },
-            throttling: Value::open(v1("cpu", "cpu.stat"), throttling_v1),
+            throttling: Value::open(v1("cpu", "cpu.stat"), Throttling::parse_v1),
             memory: Value::open(pick("memory", "memory.usage_in_bytes", "memory.current"), single),
-            memory_peak: Value::open(pick("memory", "memory.max_usage_in_bytes", "memory.peak"), single),
-            memory_stat: match v1("memory", "memory.stat") {
-                Some(path) => Value::open(Some(path), MemoryStat::parse_v1),
-                None => Value::open(v2("memory.stat"), MemoryStat::parse_v2),
-            },
             oom_kills: Value::open(pick("memory", "memory.oom_control", "memory.events"), oom_kills),
             io: match v1("blkio", "blkio.throttle.io_service_bytes_recursive") {
                 Some(path) => Value::open(Some(path), io_v1),
@@ -97,42 +71,18 @@ impl Files {
         }
     }
 
-    /// Costs more than the others.
-    pub(super) fn read_memory_stat(&mut self) -> Option<MemoryStat> {
-        self.memory_stat.read()
-    }
-
-    pub(super) fn read(&mut self) -> Reading {
-        let cpu = self.cpu.read().unwrap_or_default();
+    /// Reads them, beside what was read of the same cgroup already.
+    pub(super) fn read(&mut self, group: &GroupReading) -> Reading {
         Reading {
-            cpu: cpu.used,
-            throttling: self.throttling.read().or(cpu.throttling),
+            cpu: group.cpu.map(|cpu| cpu.used),
+            throttling: self.throttling.read().or(group.cpu.and_then(|cpu| cpu.throttling)),
             memory: self.memory.read(),
-            memory_peak: self.memory_peak.read(),
+            memory_peak: group.memory_peak,
             oom_kills: self.oom_kills.read(),
             io: self.io.read(),
             pids: self.pids.read(),
         }
     }
-}
-
-fn cpu_v1(text: &[u8]) -> Option<Cpu> {
-    Some(Cpu { used: single(text), throttling: None })
-}
-
-fn cpu_v2(text: &[u8]) -> Option<Cpu> {
-    let used = value_of(text, "usage_usec").and_then(|micros| micros.checked_mul(1000));
-    Some(Cpu { used, throttling: throttling_v2(text) })
-}
-
-fn throttling_v2(text: &[u8]) -> Option<Throttling> {
-    let time = value_of(text, "throttled_usec")?.checked_mul(1000)?;
-    Some(Throttling { periods: value_of(text, "nr_periods")?, throttled: value_of(text, "nr_throttled")?, time })
-}
-
-fn throttling_v1(text: &[u8]) -> Option<Throttling> {
-    let time = value_of(text, "throttled_time")?;
-    Some(Throttling { periods: value_of(text, "nr_periods")?, throttled: value_of(text, "nr_throttled")?, time })
 }
 
 pub(super) fn oom_kills(text: &[u8]) -> Option<u64> {
@@ -173,11 +123,6 @@ mod tests {
 
     #[test]
     fn v2() {
-        let cpu = b"usage_usec 9000\nuser_usec 1\nsystem_usec 2\nnr_periods 10\nnr_throttled 4\nthrottled_usec 70\n";
-        let throttling = Some(Throttling { periods: 10, throttled: 4, time: 70_000 });
-        assert_eq!(cpu_v2(cpu), Some(Cpu { used: Some(9_000_000), throttling }));
-        let without_quota = b"usage_usec 9000\nuser_usec 1\nsystem_usec 2\n";
-        assert_eq!(cpu_v2(without_quota), Some(Cpu { used: Some(9_000_000), throttling: None }));
         assert_eq!(oom_kills(b"low 0\noom 3\noom_kill 2\noom_group_kill 0\n"), Some(2));
         let io = b"8:0 rbytes=10 wbytes=20 rios=1 wios=2 dbytes=0 dios=0\n259:0 rbytes=1 wbytes=2\n";
         assert_eq!(io_v2(io), Some(Bytes { read: 11, written: 22 }));
@@ -185,8 +130,6 @@ mod tests {
 
     #[test]
     fn v1() {
-        let cpu = b"nr_periods 10\nnr_throttled 4\nthrottled_time 70\n";
-        assert_eq!(throttling_v1(cpu), Some(Throttling { periods: 10, throttled: 4, time: 70 }));
         let io = b"8:0 Read 10\n8:0 Write 20\n8:0 Sync 30\n8:0 Total 30\n8:16 Read 1\nTotal 31\n";
         assert_eq!(io_v1(io), Some(Bytes { read: 11, written: 20 }));
         assert_eq!(oom_kills(b"oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"), Some(2));
@@ -196,8 +139,6 @@ mod tests {
         #[test]
         fn any_bytes_are_read_or_refused(text in prop::collection::vec(any::<u8>(), 0..200)) {
             oom_kills(&text);
-            throttling_v1(&text);
-            cpu_v2(&text);
             io_v1(&text);
             io_v2(&text);
         }

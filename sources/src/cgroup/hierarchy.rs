@@ -41,6 +41,13 @@ pub(super) struct ReportedCgroup {
 }
 
 impl ReportedCgroup {
+    /// Its directories whose CPU time and memory are read.
+    pub(super) fn directories(&self) -> JobCgroup {
+        let legacy = |controller| self.legacy(controller).map(Into::into);
+        let cpuacct = if self.unified.is_some() { None } else { legacy("cpuacct") };
+        JobCgroup { unified: self.unified.clone(), cpuacct, memory: legacy("memory") }
+    }
+
     /// Its directory in the hierarchy of v1 that has this controller.
     pub(super) fn legacy(&self, controller: &str) -> Option<&Path> {
         let has = |controllers: &[String]| controllers.iter().any(|other| other == controller);

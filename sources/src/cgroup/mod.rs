@@ -5,7 +5,6 @@ mod hierarchy;
 mod kills_below;
 mod limits;
 mod membership;
-mod memory_stat;
 mod pressure;
 
 use std::path::PathBuf;
@@ -16,14 +15,13 @@ use resource_tracker_metrics::CgroupMetrics;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::job::{JobCgroup, JobDetails};
-use crate::procfile::{FASTEST, assign, mib, percent};
+use crate::job::{Group, GroupReading, JobCgroup, JobDetails};
+use crate::procfile::{assign, mib, percent};
 use files::{Files, Reading};
 pub use hierarchy::{Directory, Hierarchy};
 use kills_below::KillsBelow;
 use limits::Limits;
 use membership::Membership;
-pub(crate) use memory_stat::MemoryStat;
 use pressure::Pressure;
 
 /// Limits can be changed while the job runs, but rarely are.
@@ -69,11 +67,11 @@ struct Cgroup {
 struct State {
     path: String,
     hierarchy: Hierarchy,
+    /// Unless it is the one that was made for the job, which its observer reads.
+    group: Option<Group>,
     files: Files,
     kills_below: KillsBelow,
     before: Reading,
-    memory_stat: Option<MemoryStat>,
-    memory_stat_at: Option<Instant>,
     limits: Limits,
     limits_at: Instant,
     pressure: Option<Pressure>,
@@ -87,7 +85,7 @@ impl Source for Cgroup {
         }
         if let Some(Some(state)) = &mut self.state {
             let metrics = out.section();
-            state.collect(tick, metrics);
+            state.collect(tick, &observed(tick)?, metrics);
             if has_moved {
                 // What was used in this interval is of two.
                 metrics.cpu_used_cores = None;
@@ -108,12 +106,13 @@ impl Cgroup {
         let limits = Limits::read(&hierarchy);
         self.state = Some(match &tick.job {
             Some(job) => {
-                let made = JobDetails::of(job)?.cgroup();
+                let details = JobDetails::of(job)?;
+                let made = details.cgroup();
                 let hierarchy = hierarchy.with(made);
                 self.membership = Some(Membership::new(&self.procfs, job.root, hierarchy.clone(), tick.at));
-                State::new(hierarchy, limits, made, tick.at)
+                State::new(hierarchy, limits, made, details.group(), tick.at)
             }
-            None if limits.any() => State::new(hierarchy, limits, &JobCgroup::default(), tick.at),
+            None if limits.any() => State::of_no_job(hierarchy, limits, tick.at),
             None => None,
         });
         Ok(())
@@ -127,14 +126,25 @@ impl Cgroup {
         }
         let Some(hierarchy) = membership.look(&self.procfs, tick.at) else { return Ok(false) };
         let limits = Limits::read(hierarchy);
-        self.state = Some(State::new(hierarchy.clone(), limits, &JobCgroup::default(), tick.at));
+        self.state = Some(State::of_no_job(hierarchy.clone(), limits, tick.at));
         Ok(true)
     }
 }
 
 impl State {
-    /// `None` when there is nothing to report.
-    fn new(hierarchy: Hierarchy, limits: Limits, made: &JobCgroup, now: Instant) -> Option<Self> {
+    /// Where nothing was made for a job.
+    fn of_no_job(hierarchy: Hierarchy, limits: Limits, now: Instant) -> Option<Self> {
+        Self::new(hierarchy, limits, &JobCgroup::default(), &GroupReading::default(), now)
+    }
+
+    /// With what was observed of the cgroup that was made for the job. `None` when there is nothing to report.
+    fn new(
+        hierarchy: Hierarchy,
+        limits: Limits,
+        made: &JobCgroup,
+        observed: &GroupReading,
+        now: Instant,
+    ) -> Option<Self> {
         let reported = hierarchy.reported(made)?;
         let path = format!("/{}", reported.path.display());
         let pressure = match (&made.unified, &reported.unified) {
@@ -146,23 +156,14 @@ impl State {
         let memory = reported.legacy("memory").filter(|_| !reported.path.as_os_str().is_empty());
         let mut kills_below = KillsBelow::new(memory.map(Into::into));
         kills_below.look();
-        let before = with_kills(files.read(), &kills_below);
-        let (memory_stat, memory_stat_at, limits_at) = (None, None, now);
-        Some(Self {
-            path,
-            hierarchy,
-            files,
-            kills_below,
-            before,
-            memory_stat,
-            memory_stat_at,
-            limits,
-            limits_at,
-            pressure,
-        })
+        let directories = reported.directories();
+        let is_made = directories == *made && directories != JobCgroup::default();
+        let mut group = (!is_made).then(|| Group::open(&directories));
+        let before = with_kills(files.read(&read(&mut group, observed, now, false)), &kills_below);
+        Some(Self { path, hierarchy, group, files, kills_below, before, limits, limits_at: now, pressure })
     }
 
-    fn collect(&mut self, tick: &Tick, metrics: &mut CgroupMetrics) {
+    fn collect(&mut self, tick: &Tick, observed: &GroupReading, metrics: &mut CgroupMetrics) {
         if tick.at.saturating_duration_since(self.limits_at) >= LIMITS_EVERY {
             self.limits = Limits::read(&self.hierarchy);
             self.limits_at = tick.at;
@@ -170,11 +171,8 @@ impl State {
         } else if tick.last {
             self.kills_below.look();
         }
-        if self.memory_stat_at.is_none_or(|at| tick.last || tick.at.saturating_duration_since(at) >= FASTEST) {
-            self.memory_stat = self.files.read_memory_stat();
-            self.memory_stat_at = Some(tick.at);
-        }
-        let now = with_kills(self.files.read(), &self.kills_below);
+        let group = read(&mut self.group, observed, tick.at, tick.last);
+        let now = with_kills(self.files.read(&group), &self.kills_below);
         let before = std::mem::replace(&mut self.before, now);
         assign(&mut metrics.path, &self.path);
         metrics.cpu_limit_cores = self.limits.cores;
@@ -185,9 +183,9 @@ impl State {
         metrics.pids_limit = self.limits.pids;
         metrics.memory_used_mib = now.memory.map(mib);
         metrics.memory_peak_mib = now.memory_peak.map(mib);
-        metrics.memory_anon_mib = self.memory_stat.map(|stat| mib(stat.anon));
-        metrics.memory_file_mib = self.memory_stat.map(|stat| mib(stat.file));
-        metrics.memory_shmem_mib = self.memory_stat.map(|stat| mib(stat.shmem));
+        metrics.memory_anon_mib = group.memory_stat.map(|stat| mib(stat.anon));
+        metrics.memory_file_mib = group.memory_stat.map(|stat| mib(stat.file));
+        metrics.memory_shmem_mib = group.memory_stat.map(|stat| mib(stat.shmem));
         metrics.pids_current = now.pids;
         let secs = tick.elapsed.as_secs_f64();
         metrics.cpu_used_cores =
@@ -212,6 +210,20 @@ impl State {
         (metrics.memory_pressure_some_secs, metrics.memory_pressure_full_secs) = (memory.some, memory.full);
         (metrics.io_pressure_some_secs, metrics.io_pressure_full_secs) = (io.some, io.full);
     }
+}
+
+/// What was observed of the cgroup that was made for the job.
+fn observed(tick: &Tick) -> anyhow::Result<GroupReading> {
+    let Some(job) = &tick.job else { return Ok(GroupReading::default()) };
+    Ok(*JobDetails::of(job)?.group())
+}
+
+/// Reads the cgroup, unless it is the one that was observed.
+fn read(group: &mut Option<Group>, observed: &GroupReading, now: Instant, last: bool) -> GroupReading {
+    let Some(group) = group else { return *observed };
+    // It says no more when it has been removed.
+    let _ = group.read(0, now, last);
+    *group.reading()
 }
 
 fn with_kills(reading: Reading, below: &KillsBelow) -> Reading {
@@ -306,7 +318,13 @@ mod tests {
 
     fn read(hierarchy: Hierarchy, job: &JobCgroup) -> (String, Reading) {
         let reported = hierarchy.with(job).reported(job).unwrap();
-        (reported.path.display().to_string(), Files::open(&reported).read())
+        let group = super::read(
+            &mut Some(Group::open(&reported.directories())),
+            &GroupReading::default(),
+            Instant::now(),
+            false,
+        );
+        (reported.path.display().to_string(), Files::open(&reported).read(&group))
     }
 
     /// A hybrid machine, where the job got a cgroup of v2 and stayed where the shell is in those of v1.
@@ -346,6 +364,7 @@ mod tests {
             &[
                 ("memory/shell/job/memory.usage_in_bytes", "1\n"),
                 ("cpuacct/job/cpuacct.usage", "2\n"),
+                ("cpuacct/job/cpuacct.stat", "user 0\nsystem 0\n"),
                 ("pids/pids.current", "100\n"),
             ],
         );

@@ -2,11 +2,14 @@
 //! all that; sources see what it found.
 
 mod clock;
+mod cpu_stat;
 mod descendants;
 mod files;
+mod group;
 mod issued;
 mod ledger;
 mod member;
+mod memory_stat;
 mod newcomers;
 mod observer;
 mod pids;
@@ -22,7 +25,10 @@ pub use status::Switches;
 pub use tracked::{JobCgroup, Origin, TrackedJob};
 
 pub(crate) use clock::cpu_time;
+pub(crate) use cpu_stat::{CpuStat, Throttling};
+pub(crate) use group::{Group, GroupReading};
 pub(crate) use member::{Identity, Member, is_of_a_process_that_is_gone};
+pub(crate) use memory_stat::MemoryStat;
 pub(crate) use observer::JobDetails;
 pub(crate) use pids::Pids;
 pub(crate) use status::Memory;

@@ -6,6 +6,7 @@ use std::time::Instant;
 use anyhow::Context;
 use resource_tracker_core::{Host, Moment, Observation, ObservedJob, Observer};
 
+use super::group::{Group, GroupReading};
 use super::ledger::Reaped;
 use super::member::Member;
 use super::pids::Pids;
@@ -34,6 +35,7 @@ pub(crate) struct JobDetails {
     tree: Tree,
     reaped: Reaped,
     cgroup: JobCgroup,
+    group: Group,
 }
 
 impl JobObserver {
@@ -61,6 +63,11 @@ impl Observer for JobObserver {
         };
         pids.begin_tick();
         details.tree.walk(&self.job, reaped.root, pids, moment)?;
+        // Last, so that it is never behind the processes in it.
+        let anon = details.alive().filter_map(|member| member.status?.memory.anon).max();
+        if let Err(error) = details.group.read(anon.unwrap_or(0), moment.at, moment.last) {
+            log::warn!("the cgroup of the job is gone ({error:#}); its processes are added up instead");
+        }
         details.reaped = reaped;
         details.observed_at = moment.at;
         self.members.clear();
@@ -83,7 +90,8 @@ impl Observer for JobObserver {
 
 impl Open {
     fn new(host: &Host, cgroup: JobCgroup, observed_at: Instant) -> anyhow::Result<Self> {
-        let details = JobDetails { observed_at, tree: Tree::new(host)?, reaped: Reaped::default(), cgroup };
+        let (tree, group) = (Tree::new(host)?, Group::open(&cgroup));
+        let details = JobDetails { observed_at, tree, reaped: Reaped::default(), cgroup, group };
         Ok(Self { pids: Pids::open(&host.procfs)?, details })
     }
 }
@@ -131,6 +139,11 @@ impl JobDetails {
     /// What those used whom this program had waited for when the tick began.
     pub(crate) fn reaped(&self) -> &Reaped {
         &self.reaped
+    }
+
+    /// What the kernel has counted of the cgroup of the job alone.
+    pub(crate) fn group(&self) -> &GroupReading {
+        self.group.reading()
     }
 
     /// The cgroup of the job alone.

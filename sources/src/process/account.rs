@@ -20,8 +20,8 @@ use std::collections::HashMap;
 
 use resource_tracker_metrics::ProcessAccounting;
 
-use super::totals::{GroupTime, Totals};
-use crate::job::{Gone, Heir, Identity, Io, Member, Reaped};
+use super::totals::Totals;
+use crate::job::{CpuStat, Gone, Heir, Identity, Io, Member, Reaped};
 
 /// What was used in an interval, and how it was counted.
 #[derive(Debug, Clone, Copy)]
@@ -89,7 +89,7 @@ impl Account {
         members: &[Member],
         gone: &[Gone],
         reaped: &Reaped,
-        group: Option<GroupTime>,
+        group: Option<CpuStat>,
         spawned: bool,
         possible: u64,
     ) -> Counted {
@@ -114,14 +114,14 @@ impl Account {
     }
 
     /// All that was ever used, and how its CPU time is known.
-    fn sum(&self, members: &[Member], reaped: Totals, group: Option<GroupTime>) -> (Totals, ProcessAccounting) {
+    fn sum(&self, members: &[Member], reaped: Totals, group: Option<CpuStat>) -> (Totals, ProcessAccounting) {
         let start = self.held.values().copied().fold(self.settled.plus(reaped), Totals::plus);
         let known = members.iter().fold(start, |sum, member| sum.plus(Totals::of(member, self.tick)));
         let estimated = known.plus(self.lost);
         match group {
             // The tree has more only when a part of it has left the cgroup. (The cgroup counts in microseconds.)
-            Some(group) if group.cpu.saturating_add(self.tick) >= known.cpu => {
-                let sum = Totals { cpu: group.cpu.max(known.cpu), user: group.user, ..estimated };
+            Some(group) if group.used.saturating_add(self.tick) >= known.cpu => {
+                let sum = Totals { cpu: group.used.max(known.cpu), user: group.user, ..estimated };
                 (sum, ProcessAccounting::Cgroup)
             }
             _ if self.lost.cpu > 0 || self.settled.cpu > 0 => (estimated, ProcessAccounting::Sampled),

@@ -1,7 +1,6 @@
 //! The process tree that is tracked: CPU time, memory, storage and switches of the root and its descendants.
 
 mod account;
-mod group;
 mod memory;
 mod peak;
 mod pss;
@@ -18,7 +17,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use account::{Account, Counted};
-use group::Group;
 use memory::TreeMemory;
 use peak::Peak;
 use pss::PssReader;
@@ -58,13 +56,12 @@ impl SourceConfig for ProcessConfig {
         Ok(Some(Box::new(Process {
             account: Account::new(),
             counted: None,
-            group: None,
             pss: PssReader::new(host, self.pss_budget_pct / 100.0),
             run_queue: self.run_queue_wait.then(|| RunQueue::new(&host.procfs)),
             top: (self.top > 0).then(|| Top::new(&host.procfs, self.top.into())),
             switches: SwitchAccount::default(),
             peak_rss: 0,
-            peak: None,
+            peak: Peak::default(),
             cpus: attribute(&host.sysfs.join("devices/system/cpu/present")).and_then(|list| cpu_list::count(&list)),
         })))
     }
@@ -81,7 +78,6 @@ struct Process {
     /// When the processes were observed whose use was counted last. The time since the last reading of this source is another
     /// one: it only adds up what the observer has read.
     counted: Option<Instant>,
-    group: Option<Group>,
     pss: PssReader,
     /// CPUs that there are, or can be while it runs.
     cpus: Option<u64>,
@@ -91,7 +87,7 @@ struct Process {
     switches: SwitchAccount,
     /// The most memory that the tree or one process of it had resident, in bytes.
     peak_rss: u64,
-    peak: Option<Peak>,
+    peak: Peak,
 }
 
 impl Source for Process {
@@ -105,11 +101,9 @@ impl Source for Process {
         if !job.was_seen() {
             return Ok(());
         }
-        // Last, so that it is never behind the processes in it.
-        let group = self.group.get_or_insert_with(|| Group::open(job.cgroup())).read();
         let (members, gone) = (job.members(), job.gone());
         let possible = self.cpus.map_or(u64::MAX, |cpus| elapsed.as_nanos() as u64 * cpus);
-        let counted = self.account.advance(members, gone, job.reaped(), group, spawned, possible);
+        let counted = self.account.advance(members, gone, job.reaped(), job.group().cpu, spawned, possible);
         fill_time(metrics, &counted.used, elapsed.as_secs_f64(), self.cpus);
         fill_io(metrics, &counted.used, job);
         fill_members(metrics, members);
@@ -149,9 +143,8 @@ impl Process {
 
     fn fill_memory(&mut self, metrics: &mut ProcessMetrics, job: &JobDetails, tick: &Tick) {
         let (tree, ended) = (TreeMemory::of(job), job.reaped().usage.max_rss);
-        let peak = self.peak.get_or_insert_with(|| Peak::new(job.cgroup()));
-        peak.look(&tree, ended, tick.at, tick.last);
-        let (most, source) = peak.so_far();
+        self.peak.look(&tree, ended, job.group());
+        let (most, source) = self.peak.so_far();
         self.peak_rss = self.peak_rss.max(tree.rss).max(job.found().peak_rss).max(ended);
         metrics.process_peak_rss_mib = Some(mib(self.peak_rss));
         metrics.process_peak_memory_mib = Some(mib(most));

@@ -73,10 +73,3 @@ impl Totals {
         }
     }
 }
-
-/// CPU time of a cgroup, in nanoseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct GroupTime {
-    pub(super) cpu: u64,
-    pub(super) user: u64,
-}

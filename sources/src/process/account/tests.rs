@@ -239,7 +239,7 @@ fn at_the_end_the_kernel_has_the_last_word() {
 #[test]
 fn the_cgroup_knows_of_those_that_nobody_waited_for() {
     let mut account = Account::new();
-    let group = |ticks: u64| Some(GroupTime { cpu: ticks * TICK, user: ticks * TICK / 2 });
+    let group = |ticks: u64| Some(CpuStat { used: ticks * TICK, user: ticks * TICK / 2, throttling: None });
     let root = [member(1, 0, 10, 0)];
     let Counted { used, accounting, is_whole } = account.advance(&root, &[], &alone(), group(50), true, u64::MAX);
     assert_eq!((used.cpu, used.user), (50 * TICK, 25 * TICK));
