@@ -153,10 +153,10 @@ impl Counters {
     }
 
     /// Whether a part of the job ran uncounted before the last reading.
-    fn misses(&mut self, job: &ObservedJob) -> bool {
+    fn misses(&mut self, job: &ObservedJob, switches: Option<u64>) -> bool {
         let (Some(enabled), Ok(job)) = (self.task_clock.enabled(), JobDetails::of(job)) else { return false };
         let used = || job.alive().filter_map(|member| Some((member.identity(), member.clock?)));
-        let misses = self.watch.misses(used(), enabled);
+        let misses = self.watch.misses(used(), enabled, switches);
         self.watch.go_on(used().filter_map(|(who, _)| Some((who, cpu_time(who.0)?))));
         misses
     }
@@ -181,7 +181,9 @@ impl Counters {
             cpu_migrations: self.cpu_migrations.read(),
             page_faults: self.page_faults.read(),
         };
-        match self.misses(job) {
+        // What happens in the kernel is not counted for everybody.
+        let switches = metrics.context_switches.filter(|_| !self.user_only);
+        match self.misses(job, switches) {
             // It would be of the others only.
             true => PerfMetrics { user_only: metrics.user_only, pmus: metrics.pmus, ..PerfMetrics::default() },
             false => metrics,
@@ -307,6 +309,29 @@ mod tests {
         std::fs::remove_file(&task).unwrap();
         std::fs::create_dir_all(task.join(pid.to_string())).unwrap();
         assert_eq!([counts(2), counts(3)], [false, true], "it was tried just now");
+    }
+
+    #[test]
+    fn a_thread_that_only_wakes_up_is_counted() {
+        let mut observer = JobObserver::new(TrackedJob::attached(std::process::id() as i32), Host::default());
+        let mut perf = Perf::new(Path::new("/proc"), Vec::new());
+        let mut clock = |number| {
+            let second = Duration::from_secs(1);
+            let moment = Moment::new(number, Instant::now(), second, second);
+            observer.observe(&moment).unwrap();
+            let mut out = Sections::default();
+            perf.collect(&Tick::of(&moment, observer.seen()), &mut out).unwrap();
+            out.get::<PerfMetrics>().unwrap().task_clock_secs
+        };
+        if clock(0).is_none() {
+            eprintln!("skipped: perf events are not permitted here");
+            return;
+        }
+        for number in 1..5 {
+            let naps = || (0..500).for_each(|_| std::thread::sleep(Duration::from_micros(50)));
+            std::thread::spawn(naps).join().unwrap();
+            assert!(clock(number).is_some_and(|secs| secs > 0.0));
+        }
     }
 
     /// The kernel ends the counters of a program that takes on the rights of its file's owner.
