@@ -28,6 +28,7 @@ pub(crate) use clock::cpu_time;
 pub(crate) use cpu_stat::{CpuStat, Throttling};
 pub(crate) use group::{Group, GroupReading};
 pub(crate) use member::{Identity, Member, is_of_a_process_that_is_gone};
+#[cfg(test)]
 pub(crate) use memory_stat::MemoryStat;
 pub(crate) use observer::JobDetails;
 pub(crate) use pids::Pids;
