@@ -12,6 +12,7 @@ use super::member::{Member, is_of_a_process_that_is_gone};
 use super::pids::Pids;
 use super::stat::Stat;
 use super::tracked::TrackedJob;
+use crate::procfile::FASTEST;
 
 /// So many ids are tried one by one, which costs less than a list; or as many as every so many of the processes that were listed.
 const FEW: usize = 16;
@@ -25,6 +26,10 @@ pub(super) struct Newcomers {
     issuer: Issuer,
     /// Of the tick at hand; `None` where that does not tell who is new.
     issued: Option<Issued>,
+    /// The id given out last at each of the two looks before.
+    last: [Option<i32>; 2],
+    /// When all that were issued were tried.
+    whole_at: Option<Instant>,
     /// Those to be looked at, in order.
     candidates: Vec<i32>,
     /// Processes that were looked at, are new enough to be looked at again, and do not belong to the tree.
@@ -42,6 +47,8 @@ impl Newcomers {
         Self {
             issuer: Issuer::new(host),
             issued: None,
+            last: [None; 2],
+            whole_at: None,
             candidates: Vec::new(),
             foreign: BTreeSet::new(),
             hidden: BTreeSet::new(),
@@ -63,9 +70,10 @@ impl Newcomers {
     pub(super) fn list(&mut self, pids: &mut Pids, moment: &Moment) -> anyhow::Result<()> {
         self.candidates.clear();
         self.issued = self.issuer.look(moment);
+        let tried = self.issued.map(|issued| self.tried(issued, moment));
         let Self { candidates, foreign, issued, .. } = self;
         let limit = FEW.max(pids.last_count() / ONE_IN);
-        if let Some(few) = issued.and_then(|issued| issued.few(limit)) {
+        if let Some(few) = tried.and_then(|tried| tried.few(limit)) {
             candidates.extend(few.filter(|pid| !foreign.contains(pid)));
             return Ok(());
         }
@@ -79,9 +87,24 @@ impl Newcomers {
         let mut known = foreign.iter().copied().peekable();
         candidates.extend(listed.iter().copied().filter(|pid| {
             while known.next_if(|foreign| foreign < pid).is_some() {}
-            known.peek() != Some(pid) && issued.is_none_or(|issued| issued.contains(*pid))
+            known.peek() != Some(pid) && tried.is_none_or(|tried| tried.contains(*pid))
         }));
         Ok(())
+    }
+
+    /// Which of those that can be new are tried: who came since the last look or the one before it, and all of them now and
+    /// then. Most that are not there have ended, or are no processes; few are yet to appear.
+    fn tried(&mut self, issued: Issued, moment: &Moment) -> Issued {
+        let [before, last] = self.last;
+        self.last = [last, Some(issued.last)];
+        let is_due = |at| moment.at.saturating_duration_since(at) >= FASTEST;
+        match before {
+            Some(before) if !moment.last && !self.whole_at.is_none_or(is_due) => Issued { after: before, ..issued },
+            _ => {
+                self.whole_at = Some(moment.at);
+                issued
+            }
+        }
     }
 
     /// Reads `stat` of each that may be new and is none of the `members`. The caller takes out those that it accepts
@@ -351,6 +374,26 @@ mod tests {
         looks.job.adopts_orphans = false;
         looks.look();
         assert!(looks.look().is_empty(), "nobody adopts, and its parent is older");
+    }
+
+    #[test]
+    fn who_is_not_told_apart_at_once_is_looked_at_now_and_then() {
+        let procfs = Procfs::new();
+        procfs.process(1000, 7, 17);
+        procfs.gave_out(1000);
+        let mut looks = Looks::at(&procfs);
+        looks.moment.interval = Duration::from_millis(10);
+        assert_eq!(looks.look(), [1000]);
+        looks.look();
+        looks.look();
+        // A child of the tracker, which is not seen to be an orphan.
+        procfs.process(1001, std::process::id() as i32, 17);
+        procfs.gave_out(1001);
+        assert_eq!([looks.look(), looks.look(), looks.look()], [vec![1001], vec![1001], vec![]]);
+        let count = (0..50).filter(|_| !looks.look().is_empty()).count();
+        assert!((4..=6).contains(&count), "{count} times in half a second");
+        looks.moment.last = true;
+        assert_eq!(looks.look(), [1001]);
     }
 
     #[test]
