@@ -93,7 +93,6 @@ pub(crate) fn run(
         log::warn!("no thread to sample with ({error}); the command runs unrecorded");
     }
     // While the sampler begins.
-    supervisor.guard(child);
     cgroup.sweep();
     let ending = supervisor.until_exit(child, &mut children, &ledger);
     let wall = began.elapsed();
