@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::builder::ValueParser;
 use clap::error::ErrorKind;
-use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, ValueHint};
+use clap::{Arg, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 use resource_tracker_core::config::Interval;
 
 use crate::tables::NO_PROCESS_ID;
@@ -53,7 +53,8 @@ const METADATA: &str = "What the run is called";
 #[command(after_help = after_help(), override_usage = "resource-tracker [OPTIONS] [--] [COMMAND [ARGUMENTS]...]")]
 #[command(subcommand_value_name = "TOOL", subcommand_help_heading = "Tools", max_term_width = 100)]
 pub(crate) struct Cli {
-    #[command(subcommand)]
+    // Not a subcommand to clap: `command` adds the tools.
+    #[arg(skip)]
     pub(crate) action: Option<Action>,
 
     #[command(flatten)]
@@ -80,8 +81,9 @@ impl Cli {
     /// Reads the arguments. Flags may stand on either side of a tool's name; of one that stands on both, the last counts.
     pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Self, clap::Error> {
         let ends_in_dashes = arguments.last().is_some_and(|last| last == "--");
-        let matches = command().try_get_matches_from(arguments)?;
+        let matches = matches(&arguments)?;
         let mut cli = Self::from_arg_matches(&matches)?;
+        cli.action = matches.subcommand().map(|_| Action::from_arg_matches(&matches)).transpose()?;
         let mut level = &matches;
         while let Some((_, tool)) = level.subcommand() {
             cli.lists.extend(Lists::from_arg_matches(tool)?);
@@ -254,9 +256,26 @@ fn after_help() -> String {
     format!("Examples:\n{examples}{VARIABLES} {WORDS}")
 }
 
+/// What clap makes of the arguments. The tools are there only where one can be called, or clap has something to say: to make
+/// them takes longer than all else that is done before the command starts.
+fn matches(arguments: &[OsString]) -> Result<ArgMatches, clap::Error> {
+    let mut words = arguments.iter().skip(1).take_while(|word| *word != "--");
+    if !words.any(|word| word.to_str().is_some_and(is_tool)) {
+        match Cli::command().try_get_matches_from(arguments) {
+            Err(error) if error.kind() != ErrorKind::DisplayVersion => (),
+            result => return result,
+        }
+    }
+    command().try_get_matches_from(arguments)
+}
+
+fn is_tool(word: &str) -> bool {
+    Action::has_subcommand(word) || word == "help"
+}
+
 /// The command line as clap sees it.
 pub(crate) fn command() -> clap::Command {
-    let command = Cli::command();
+    let command = Action::augment_subcommands(Cli::command());
     let flags: Vec<Arg> = command.get_arguments().filter(|flag| flag.get_long().is_some()).cloned().collect();
     command.mut_subcommands(|tool| tools::with_flags(tool, &flags))
 }
@@ -283,14 +302,66 @@ pub(crate) fn report(error: &clap::Error) -> i32 {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn every_tool_is_known_by_its_name() {
+        let mut command = command();
+        command.build();
+        for tool in command.get_subcommands() {
+            assert!(std::iter::once(tool.get_name()).chain(tool.get_all_aliases()).all(is_tool), "{tool}");
+        }
+        assert!(!is_tool("resource-tracker") && !is_tool("make"));
+    }
+
+    /// Of a line, what both command lines make of it: the one that [`matches`] takes, and the whole one.
+    #[test]
+    fn that_tools_are_made_only_where_one_is_called_makes_no_difference() {
+        let lines = [
+            "",
+            "true",
+            "-q --tag a=1 --tag b=2 --set tracker.detect=false sh -c x",
+            "-o x.jsonl -i 50ms -- config show",
+            "make config",
+            "make -- summary",
+            "--pid 1",
+            "--job-name report",
+            "-- help",
+            "summary a.jsonl --servers x",
+            "-n a config show --enable perf",
+            "compare --baseline a b -- c",
+            "report",
+            "help",
+            "help view",
+            "view --help",
+            "--help",
+            "-h",
+            "--version",
+            "--sumary",
+            "--fail-if x",
+            "-i soon true",
+            "--pid 1 true",
+            "--format xml",
+        ];
+        for line in lines {
+            let arguments: Vec<OsString> =
+                ["resource-tracker"].into_iter().chain(line.split_whitespace()).map(Into::into).collect();
+            let said = |matches: Result<ArgMatches, clap::Error>| match matches {
+                Ok(matches) => format!("{:?} {:?}", Cli::from_arg_matches(&matches), matches.subcommand()),
+                Err(error) => error.to_string(),
+            };
+            assert_eq!(said(matches(&arguments)), said(command().try_get_matches_from(&arguments)), "{line}");
+        }
+    }
+
     #[test]
     fn the_help_names_the_commands_of_the_tracker_and_no_others() {
-        let mut command = super::command();
+        let mut command = command();
         command.build();
         let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
         let (last, others) = names.split_last().unwrap();
         let expected = format!("The words {} and {last} are commands of the tracker", others.join(", "));
-        let help = super::WORDS.split_whitespace().collect::<Vec<_>>().join(" ");
+        let help = WORDS.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(help.contains(&expected), "{expected} is not in: {help}");
     }
 }

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::disk::storage_bytes;
-use crate::procfile::attribute;
+use crate::procfile::{attribute, read_once};
 use crate::scan::value_of;
 
 /// Names, CPUs, memory, GPUs and storage of the machine.
@@ -107,7 +107,7 @@ impl HostFacts {
 }
 
 fn read(host: &Host) -> HostMetrics {
-    let procfs = |name: &str| std::fs::read(host.procfs.join(name)).unwrap_or_default();
+    let procfs = |name: &str| read_once(&host.procfs.join(name)).unwrap_or_default();
     let cpuinfo = String::from_utf8_lossy(&procfs("cpuinfo")).into_owned();
     let cpus = cpuinfo.lines().filter(|line| line.split(':').next().is_some_and(|key| key.trim() == "processor"));
     let model = cpuinfo.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| key.trim() == "model name");

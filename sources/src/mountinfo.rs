@@ -43,7 +43,7 @@ impl MountInfo {
 }
 
 fn text(field: &[u8]) -> String {
-    String::from_utf8_lossy(&unescape(field)).into_owned()
+    String::from_utf8(unescape(field)).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
 fn path(field: &[u8]) -> PathBuf {
@@ -52,6 +52,9 @@ fn path(field: &[u8]) -> PathBuf {
 
 /// The kernel writes space, tab, line feed, backslash and `#` as a backslash and three octal digits: `\040` for a space.
 fn unescape(field: &[u8]) -> Vec<u8> {
+    if !field.contains(&b'\\') {
+        return field.to_owned();
+    }
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((first, after)) = rest.split_first() {

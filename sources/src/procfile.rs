@@ -2,11 +2,12 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+use rustix::buffer::spare_capacity;
+use rustix::io::pread;
 
 use crate::job::Stat;
 
@@ -25,7 +26,7 @@ pub(crate) struct ProcFile {
 impl ProcFile {
     pub(crate) fn open(path: PathBuf) -> anyhow::Result<Self> {
         let file = File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
-        Ok(Self { path, file, buffer: vec![0; 2 * PAGE] })
+        Ok(Self { path, file, buffer: Vec::new() })
     }
 
     /// The file, or `None` where this kernel has none.
@@ -44,41 +45,57 @@ impl ProcFile {
     }
 
     fn read_until(&mut self, less_than: usize) -> anyhow::Result<&[u8]> {
-        let length = read_until(&self.file, &mut self.buffer, less_than);
-        let length = length.with_context(|| format!("cannot read {}", self.path.display()))?;
-        Ok(&self.buffer[..length])
+        let read = read_until(&self.file, &mut self.buffer, less_than);
+        read.with_context(|| format!("cannot read {}", self.path.display()))?;
+        Ok(&self.buffer)
     }
 }
 
-/// Reads a whole file of procfs from its beginning into `buffer`, which grows as needed. Says how long it is.
-pub(crate) fn read_at(file: &File, buffer: &mut Vec<u8>) -> io::Result<usize> {
+/// Reads a whole file of procfs from its beginning into `buffer`, in place of what is there.
+pub(crate) fn read_at(file: &File, buffer: &mut Vec<u8>) -> io::Result<()> {
     read_until(file, buffer, PAGE - RECORD)
 }
 
 /// Up to the read that gives `less_than` so many bytes.
-fn read_until(file: &impl FileExt, buffer: &mut Vec<u8>, less_than: usize) -> io::Result<usize> {
-    let mut length = 0;
+fn read_until(file: &File, buffer: &mut Vec<u8>, less_than: usize) -> io::Result<()> {
+    read_all(buffer, less_than, |buffer| {
+        let offset = buffer.len() as u64;
+        Ok(pread(file, spare_capacity(buffer), offset)?)
+    })
+}
+
+/// The same of anything that `read` adds more of to a buffer with room for a page.
+fn read_all(
+    buffer: &mut Vec<u8>,
+    less_than: usize,
+    mut read: impl FnMut(&mut Vec<u8>) -> io::Result<usize>,
+) -> io::Result<()> {
+    buffer.clear();
     loop {
-        if buffer.len() - length < PAGE {
-            buffer.resize(buffer.len().max(PAGE) * 2, 0);
+        if buffer.capacity() - buffer.len() < PAGE {
+            // What is not written to takes no memory.
+            buffer.reserve(2 * PAGE);
         }
-        match file.read_at(&mut buffer[length..], length as u64) {
-            Ok(count) => {
-                length += count;
-                if count < less_than {
-                    return Ok(length);
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
-            Err(error) => return Err(error),
+        match read(buffer) {
+            Ok(count) if count < less_than => return Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => (),
         }
     }
 }
 
 /// Reads a file that is not kept open into `buffer`.
 pub(crate) fn read_into<'a>(path: &Path, buffer: &'a mut Vec<u8>) -> io::Result<&'a [u8]> {
-    let length = read_at(&File::open(path)?, buffer)?;
-    Ok(&buffer[..length])
+    read_at(&File::open(path)?, buffer)?;
+    Ok(buffer)
+}
+
+/// A file of procfs or sysfs that is read once, whatever its records are; nothing where there is none. (`fs::read` asks for its
+/// length, which the kernel does not know, and then for a few bytes at a time.)
+pub(crate) fn read_once(path: &Path) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    read_until(&File::open(path).ok()?, &mut text, 1).ok()?;
+    Some(text)
 }
 
 /// The folder whose files tell of the memory and the descriptors of a process: its own, or that of one of its threads when
@@ -139,23 +156,18 @@ mod tests {
     /// Records as `seq_file` gives them: whole ones, as many as fit a page.
     struct Records(Vec<Vec<u8>>);
 
-    impl FileExt for Records {
-        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-            let (mut begin, mut length) = (0, 0);
+    impl Records {
+        fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+            let (mut begin, offset) = (0, buffer.len());
             for record in &self.0 {
-                if begin >= offset as usize && length + record.len() <= PAGE {
-                    buffer[length..length + record.len()].copy_from_slice(record);
-                    length += record.len();
-                } else if length > 0 {
+                if begin >= offset && buffer.len() - offset + record.len() <= PAGE {
+                    buffer.extend(record);
+                } else if buffer.len() > offset {
                     break;
                 }
                 begin += record.len();
             }
-            Ok(length)
-        }
-
-        fn write_at(&self, _: &[u8], _: u64) -> io::Result<usize> {
-            Err(io::ErrorKind::Unsupported.into())
+            Ok(buffer.len() - offset)
         }
     }
 
@@ -163,9 +175,10 @@ mod tests {
     fn long_records_are_read_to_the_end() -> anyhow::Result<()> {
         let records = Records((0..8).map(|cpu| vec![b'0' + cpu; 1500]).collect());
         let mut buffer = Vec::new();
-        let length = read_until(&records, &mut buffer, 1)?;
-        assert_eq!(buffer[..length], records.0.concat());
-        assert_eq!(read_until(&records, &mut buffer, PAGE - RECORD)?, 3000, "too early");
+        read_all(&mut buffer, 1, |buffer| records.read(buffer))?;
+        assert_eq!(buffer, records.0.concat());
+        read_all(&mut buffer, PAGE - RECORD, |buffer| records.read(buffer))?;
+        assert_eq!(buffer.len(), 3000, "too early");
         Ok(())
     }
 

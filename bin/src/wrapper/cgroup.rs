@@ -110,6 +110,9 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
+        if fs::remove_dir(&self.path).is_ok() {
+            return;
+        }
         // A tracker that ran in it can have left one of its own.
         remove_abandoned_in(&self.path);
         if fs::remove_dir(&self.path).is_ok() {

@@ -17,7 +17,7 @@ use std::ffi::OsString;
 use std::time::Instant;
 
 use nix::sys::signal::SigSet;
-use resource_tracker_core::{Host, Outcome, Tracker};
+use resource_tracker_core::{Host, Outcome, Prepared, Tracker};
 use resource_tracker_sources::{JobObserver, RunEnd, TrackedJob};
 
 use crate::ending::{Ending, take_last_sample};
@@ -41,7 +41,7 @@ pub(crate) struct Options {
 
 /// Runs the command to its end, and says how it ended.
 pub(crate) fn run(
-    mut tracker: Tracker,
+    tracker: Tracker,
     command: &[OsString],
     inherited: &Inherited,
     options: &Options,
@@ -69,15 +69,17 @@ pub(crate) fn run(
     let mut children = Children::before_the_command(inherited.fork_mark(), &options.host.procfs);
     let mut supervisor = Supervisor::new(parent, signals, inherited.command_line());
     let began = Instant::now();
+    let (mut tracker, mut prepared) = (Some(tracker), None);
+    let mut prepare = || prepared = prepared.take().or_else(|| tracker.take().map(Tracker::prepare));
     let child = loop {
-        match spawn::spawn(command, inherited, &mut cgroup, &mut supervisor, &mut children) {
+        match spawn::spawn(command, inherited, &mut cgroup, &mut supervisor, &mut children, &mut prepare) {
             Spawned::Child(child) => break child,
             Spawned::NoRoom(_) if supervisor.give_up_companions() => (),
             Spawned::NoRoom(error) => {
                 // What an exec would leave behind: directories, and processes that nobody waits for.
                 drop(supervisor);
                 drop(cgroup);
-                drop(tracker);
+                drop((tracker, prepared));
                 return Ending::Exited(spawn::replace_tracker(command, inherited, &error));
             }
             Spawned::Failed(code) => return Ending::Exited(code),
@@ -87,13 +89,18 @@ pub(crate) fn run(
     let mut job = TrackedJob::spawned(child.as_raw_nonzero().get());
     (job.adopts_orphans, job.fork_mark, job.cgroup) = (adopts, inherited.fork_mark(), cgroup.job());
     let ledger = job.ledger.clone();
-    tracker.run_mut().pid = Some(job.pid);
-    let running = tracker.observer(JobObserver::new(job, options.host.clone())).start();
-    if let Err(error) = &running {
-        log::warn!("no thread to sample with ({error}); the command runs unrecorded");
-    }
+    let start = |mut prepared: Prepared| {
+        prepared.run_mut().pid = Some(job.pid);
+        prepared.observer(JobObserver::new(job, options.host.clone())).start()
+    };
+    let running = prepared.and_then(|prepared| match prepared {
+        Ok(prepared) => Some(start(prepared)),
+        Err(error) => {
+            log::warn!("no thread to sample with ({error}); the command runs unrecorded");
+            None
+        }
+    });
     // While the sampler begins.
-    supervisor.guard(child);
     cgroup.sweep();
     let ending = supervisor.until_exit(child, &mut children, &ledger);
     let wall = began.elapsed();
@@ -107,7 +114,7 @@ pub(crate) fn run(
     };
     end.tell(outcome, wall);
     // Who got no memory is waited for in vain.
-    let running = running.ok().filter(|_| !heap::is_in_want());
+    let running = running.filter(|_| !heap::is_in_want());
     if let Some(running) = &running {
         take_last_sample(running);
     }

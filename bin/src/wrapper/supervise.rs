@@ -2,10 +2,11 @@
 //! used.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use nix::libc;
 use resource_tracker_sources::job::Ledger;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, getpgid, getpid, getppid};
 
 use super::children::Children;
@@ -26,6 +27,9 @@ const MERGED: usize = 16;
 /// What the command sent to its parent before it ended is not more than this, and does not hold up the end.
 const LAST_WORDS: usize = 4096;
 
+/// A command that has ended by then had no guardian: to make one and to end it would take a good part of what is added to it.
+const UNGUARDED: Duration = Duration::from_millis(20);
+
 /// Who stands between the command and those who send signals to the tracker.
 pub(super) struct Supervisor {
     /// Who started this process.
@@ -36,6 +40,16 @@ pub(super) struct Supervisor {
     guardian: Option<Guardian>,
     /// What the command was stopped by when it was last looked at.
     stop: Option<i32>,
+}
+
+/// What was waited for.
+#[derive(PartialEq, Eq)]
+enum Woken {
+    BySignal,
+    /// By the other file, which has hung up.
+    ByOther,
+    /// By nothing, for as long as was to be waited.
+    InVain,
 }
 
 impl Supervisor {
@@ -52,7 +66,7 @@ impl Supervisor {
 
     /// From now on somebody wakes this process when the command goes on. Where there was no room for the witness, there
     /// is none for that.
-    pub(super) fn guard(&mut self, command: Pid) {
+    fn guard(&mut self, command: Pid) {
         self.guardian.get_or_insert_with(|| match self.witness.is_there() {
             true => Guardian::start(self.command_line, command),
             false => Guardian::none(self.command_line, command),
@@ -62,7 +76,7 @@ impl Supervisor {
     /// Waits until the command is its program, or is gone. That can take long where the program lies on a slow disk, and
     /// what stops the command before it is the program stops it for as long.
     pub(super) fn until_exec(&mut self, launch: &mut Launch) {
-        while !self.wait(Some(launch.as_fd())) {
+        while self.wait(Some(launch.as_fd()), None) != Woken::ByOther {
             // Until then it looks itself for what the group has got.
             launch.wait_until_prepared();
             if self.serve(launch.child()).is_err() {
@@ -74,6 +88,7 @@ impl Supervisor {
 
     /// Waits until the command has ended, and reaps it.
     pub(super) fn until_exit(&mut self, command: Pid, children: &mut Children, ledger: &Ledger) -> Ending {
+        let guarded_from = Instant::now() + UNGUARDED;
         loop {
             // Whatever has arrived: a SIGCHLD can wait behind lower numbers for long, and stand for several.
             if let Some(ending) = reap(command, children, ledger) {
@@ -81,7 +96,13 @@ impl Supervisor {
                 return ending;
             }
             self.stop_with(command);
-            self.wait(None);
+            let unguarded = guarded_from.saturating_duration_since(Instant::now());
+            if unguarded.is_zero() {
+                self.guard(command);
+            }
+            if self.wait(None, self.guardian.is_none().then_some(unguarded)) == Woken::InVain {
+                continue;
+            }
             // Without signals, what is left is to wait for the command itself.
             if self.serve(command).is_err() && !wait::until_ended(command) {
                 return Ending::Exited(0);
@@ -89,24 +110,27 @@ impl Supervisor {
         }
     }
 
-    /// Waits for a signal. Meanwhile a companion that was killed is replaced. `true` when this other file hangs up.
-    fn wait(&mut self, other: Option<BorrowedFd<'_>>) -> bool {
+    /// Waits for a signal, or until this other file hangs up, or so long. Meanwhile a companion that was killed is replaced.
+    fn wait(&mut self, other: Option<BorrowedFd<'_>>, limit: Option<Duration>) -> Woken {
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         loop {
             let guardian = self.guardian.as_ref().and_then(Guardian::line);
             let hang_up = |file| PollFd::from_borrowed_fd(file, PollFlags::empty());
             let mut files = vec![PollFd::new(&self.signals, PollFlags::IN)];
             files.extend([other, self.witness.line(), guardian].into_iter().flatten().map(hang_up));
             // Should it fail, reading a signal waits as well.
-            let has_failed = poll(&mut files, None).is_err();
+            let ready = poll(&mut files, limit.as_ref());
             let is_ready: Vec<bool> = files.iter().map(|file| !file.revents().is_empty()).collect();
             let (others, companions) = is_ready[1..].split_at(usize::from(other.is_some()));
             if companions.contains(&true) {
                 self.witness.revive();
                 self.guardian.iter_mut().for_each(Guardian::revive);
             }
-            let has_hung_up = others.contains(&true);
-            if has_failed || is_ready[0] || has_hung_up {
-                return has_hung_up;
+            match ready {
+                _ if others.contains(&true) => return Woken::ByOther,
+                Ok(0) => return Woken::InVain,
+                Ok(_) if !is_ready[0] => (),
+                _ => return Woken::BySignal,
             }
         }
     }

@@ -13,6 +13,7 @@ mod derive;
 mod last_reading;
 mod observe;
 mod order;
+mod prepared;
 mod reader;
 mod ready_source;
 mod running;
@@ -21,7 +22,7 @@ mod sink_runner;
 mod source_runner;
 
 use std::io;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crate::derivation::Derivation;
@@ -30,11 +31,10 @@ use crate::observer::Observer;
 use crate::sink::{PATIENCE, Sink, SinkConfig, SinkContext};
 use crate::source::{Host, Schedule, Source, SourceConfig};
 use derive::Derivations;
-use observe::ObserverRunner;
 use ready_source::ReadySource;
-use sampler::Sampler;
-use sink_runner::{PendingSink, SinkRunners, WhenClosed};
+use sink_runner::{PendingSink, WhenClosed};
 
+pub use prepared::Prepared;
 pub use running::Running;
 
 /// The shortest time between two samples.
@@ -136,15 +136,28 @@ impl Tracker {
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub fn start(mut self) -> io::Result<Running> {
+    pub fn start(self) -> io::Result<Running> {
+        Ok(self.prepare()?.start())
+    }
+
+    /// Sets up the sources, on the thread that will sample, while something else is prepared: a command, say, whose process id is
+    /// not known yet.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn prepare(mut self) -> io::Result<Prepared> {
         self.run.interval = self.run.interval.max(SHORTEST);
-        let run = Arc::new(self.run);
-        let sinks = Arc::new(Mutex::new(SinkRunners::new(self.sinks, &run, self.when_closed)));
-        let observer = ObserverRunner::new(self.observer);
-        let (orders, inbox) = mpsc::channel();
+        let ((orders, inbox), (begin, begins)) = (mpsc::channel(), mpsc::channel());
         let steps = Arc::default();
-        let sampler = Sampler::new(run, observer, self.derivations, Arc::clone(&sinks), Arc::clone(&steps));
-        sampler.start(self.sources, self.host, inbox)?;
-        Ok(Running::new(orders, sinks, steps))
+        let plan = sampler::Plan {
+            sources: self.sources,
+            derivations: self.derivations,
+            host: self.host,
+            interval: self.run.interval,
+            steps: Arc::clone(&steps),
+        };
+        plan.carry_out(begins, inbox)?;
+        let Self { run, observer, sinks, when_closed, .. } = self;
+        Ok(Prepared { run, observer, sinks, when_closed, orders, begin, steps })
     }
 }

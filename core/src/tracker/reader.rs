@@ -27,7 +27,7 @@ pub(super) enum Reading {
     Read(Arc<Sections>),
 }
 
-/// Builds the source when it is first read, and reads it.
+/// Builds the source, at the latest when it is first read, and reads it.
 pub(super) struct Reader {
     guard: Guard,
     config: Box<dyn SourceConfig>,
@@ -48,6 +48,14 @@ impl Reader {
 
     pub(super) fn component(&self) -> &str {
         self.guard.component()
+    }
+
+    /// Builds it now. One that cannot be built is tried again when it is read.
+    pub(super) fn build(&mut self) {
+        let Self { guard, config, host, source, absent, .. } = self;
+        let built = guard.call(Instant::now(), || config.build(host));
+        *absent = matches!(built, Some(None));
+        *source = built.flatten();
     }
 
     /// Reads it now. Its pauses are counted from tick to tick, but its rates from reading to reading: what comes before it at

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::derive::Derivations;
 use super::observe::ObserverRunner;
 use super::order::Order;
+use super::prepared::Beginning;
 use super::reader::Purpose;
 use super::sink_runner::{DirectWriter, SinkRunners, lock, write_direct};
 use super::source_runner::SourceRunner;
@@ -22,7 +23,16 @@ use crate::registry::linked_sections;
 use crate::sample::{Sample, SectionEntry, Sections};
 use crate::source::{GRACE, Host, SourceConfig};
 
-pub(super) struct Sampler {
+/// What is known before the run begins.
+pub(super) struct Plan {
+    pub(super) sources: Vec<(String, Box<dyn SourceConfig>)>,
+    pub(super) derivations: Derivations,
+    pub(super) host: Host,
+    pub(super) interval: Duration,
+    pub(super) steps: Arc<AtomicUsize>,
+}
+
+struct Sampler {
     sources: Vec<SourceRunner>,
     derivations: Derivations,
     defaults: Vec<(&'static str, Arc<Sections>)>,
@@ -48,16 +58,42 @@ enum Kind {
     Last,
 }
 
+impl Plan {
+    /// Sets up the sources on a thread of its own, which samples from when the run begins, and does as `orders` say. It ends where
+    /// none begins.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(super) fn carry_out(self, begins: mpsc::Receiver<Beginning>, orders: mpsc::Receiver<Order>) -> io::Result<()> {
+        thread::Builder::new().name("sampler".into()).spawn(move || {
+            let Self { sources, derivations, host, interval, steps } = self;
+            let set_up = |(name, config): (String, Box<dyn SourceConfig>)| {
+                let source = SourceRunner::new(&name, config, &host, interval);
+                steps.fetch_add(1, Ordering::Relaxed);
+                source
+            };
+            let sources = sources.into_iter().map(set_up).collect();
+            let Ok(beginning) = begins.recv() else { return };
+            let start = Instant::now();
+            let mut sampler = Sampler::new(beginning, sources, derivations, steps);
+            sampler.baseline(start);
+            lock(&sampler.sinks).open();
+            sampler.work(start, &orders);
+        })?;
+        Ok(())
+    }
+}
+
 impl Sampler {
-    pub(super) fn new(
-        run: Arc<Run>,
-        observer: ObserverRunner,
+    fn new(
+        beginning: Beginning,
+        sources: Vec<SourceRunner>,
         derivations: Derivations,
-        sinks: Arc<Mutex<SinkRunners>>,
         steps: Arc<AtomicUsize>,
     ) -> Self {
+        let Beginning { run, observer, sinks } = beginning;
         Self {
-            sources: Vec::new(),
+            sources,
             derivations,
             defaults: default_sections(linked_sections()),
             sinks,
@@ -70,29 +106,6 @@ impl Sampler {
             missed: 0,
             steps,
         }
-    }
-
-    /// Begins on a thread of its own, which does as `orders` say.
-    ///
-    /// # Errors
-    /// When the system gives none.
-    pub(super) fn start(
-        mut self,
-        sources: Vec<(String, Box<dyn SourceConfig>)>,
-        host: Host,
-        orders: mpsc::Receiver<Order>,
-    ) -> io::Result<()> {
-        thread::Builder::new().name("sampler".into()).spawn(move || {
-            let start = Instant::now();
-            for (name, config) in sources {
-                self.sources.push(SourceRunner::new(&name, config, &host, self.run.interval));
-                self.steps.fetch_add(1, Ordering::Relaxed);
-            }
-            self.baseline(start);
-            lock(&self.sinks).open();
-            self.work(start, &orders);
-        })?;
-        Ok(())
     }
 
     fn work(&mut self, start: Instant, orders: &mpsc::Receiver<Order>) {

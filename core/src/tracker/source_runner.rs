@@ -42,7 +42,7 @@ impl SourceRunner {
             (schedule, schedule.blocking && config.is_plainly_absent(host))
         });
         let (Schedule { cadence, blocking }, is_absent) = asked.unwrap_or_default();
-        let reader = Reader::new(&component, config, host.clone());
+        let mut reader = Reader::new(&component, config, host.clone());
         let (mut state, mut access) = (SourceState::Awaited, Access::Ended);
         if guard.is_off() {
             state = SourceState::Failed;
@@ -58,6 +58,7 @@ impl SourceRunner {
                 }
             }
         } else {
+            reader.build();
             access = Access::Direct(Box::new(reader));
         }
         Self { name: name.into(), guard, state, cadence, access, last_due: None, last: LastReading::default() }

@@ -7,6 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use crate::job::JobCgroup;
 
 use crate::mountinfo::{self, MountInfo};
+use crate::procfile::read_once;
 use crate::scan::lines;
 
 /// The directories of one process's cgroup.
@@ -75,11 +76,6 @@ impl Directory {
     fn name_of<'a>(&self, path: &'a Path) -> &'a Path {
         path.strip_prefix(&self.mount).unwrap_or(path)
     }
-
-    /// The files of this name from here upwards.
-    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = PathBuf> {
-        self.ancestors().map(move |directory| directory.join(name)).filter(|path| path.exists())
-    }
 }
 
 impl Hierarchy {
@@ -87,12 +83,12 @@ impl Hierarchy {
     /// part is not visible from here, are left out.
     pub fn of(procfs: &Path, pid: Option<i32>) -> Self {
         let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
-        Self::of_membership(procfs, &std::fs::read(procfs.join(process).join("cgroup")).unwrap_or_default())
+        Self::of_membership(procfs, &read_once(&procfs.join(process).join("cgroup")).unwrap_or_default())
     }
 
     /// Of a process whose `/proc/PID/cgroup` says this.
     pub(super) fn of_membership(procfs: &Path, text: &[u8]) -> Self {
-        Self::new(text, &std::fs::read(procfs.join("self/mountinfo")).unwrap_or_default())
+        Self::new(text, &read_once(&procfs.join("self/mountinfo")).unwrap_or_default())
     }
 
     fn new(membership: &[u8], mountinfo: &[u8]) -> Self {

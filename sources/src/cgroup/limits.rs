@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::hierarchy::{Directory, Hierarchy};
+use crate::procfile::read_once;
 use crate::scan::{number, words};
 
 /// Memory and swap in bytes; `None` where nothing is limited.
@@ -30,11 +31,11 @@ impl Limits {
         };
         let cores = match hierarchy.legacy("cpu") {
             Some(directory) => least_cores(directory, |directory| {
-                let value = |name: &str| single(&std::fs::read(directory.join(name)).ok()?);
+                let value = |name: &str| single(&read_once(&directory.join(name))?);
                 quotient(value("cpu.cfs_quota_us")?, value("cpu.cfs_period_us")?)
             }),
             None => v2.and_then(|directory| {
-                least_cores(directory, |directory| cpu_max(&std::fs::read(directory.join("cpu.max")).ok()?))
+                least_cores(directory, |directory| cpu_max(&read_once(&directory.join("cpu.max"))?))
             }),
         };
         let cpus = match hierarchy.legacy("cpuset") {
@@ -51,7 +52,7 @@ impl Limits {
 }
 
 fn lowest(directory: Option<&Directory>, name: &str) -> Option<u64> {
-    directory?.all(name).filter_map(|path| limit(&std::fs::read(path).ok()?)).min()
+    directory?.ancestors().filter_map(|directory| limit(&read_once(&directory.join(name))?)).min()
 }
 
 fn least_cores(directory: &Directory, read: impl Fn(&Path) -> Option<f64>) -> Option<f64> {
@@ -60,8 +61,8 @@ fn least_cores(directory: &Directory, read: impl Fn(&Path) -> Option<f64>) -> Op
 
 /// What the nearest cgroup upwards says that has the file.
 fn nearest(directory: &Directory, name: &str) -> Option<String> {
-    let text = directory.all(name).find_map(|path| std::fs::read_to_string(path).ok())?;
-    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+    let text = directory.ancestors().find_map(|directory| read_once(&directory.join(name)))?;
+    Some(String::from_utf8_lossy(&text).trim().to_owned()).filter(|text| !text.is_empty())
 }
 
 pub(super) fn single(text: &[u8]) -> Option<u64> {

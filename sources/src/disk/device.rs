@@ -45,7 +45,7 @@ impl Identity {
                 .or_else(|| text("wwid"))
                 .or_else(|| text("device/wwid")),
             device_type,
-            kind: kind(directory, name, !slaves.is_empty()),
+            kind: kind(directory, name, || !slaves.is_empty()),
             capacity_bytes,
             slaves,
             paths: Vec::new(),
@@ -64,14 +64,14 @@ impl Identity {
     }
 }
 
-fn kind(directory: &Path, name: &str, has_slaves: bool) -> DiskKind {
+fn kind(directory: &Path, name: &str, has_slaves: impl FnOnce() -> bool) -> DiskKind {
     match name.trim_end_matches(|c: char| c.is_ascii_digit()) {
         "loop" => DiskKind::Loop,
         "ram" | "zram" => DiskKind::Memory,
         _ if attribute(&directory.join("hidden")).as_deref() == Some("1") => DiskKind::Path,
         // The disks of its pool are no slaves of a ZFS volume.
         "zd" => DiskKind::Volume,
-        _ if has_slaves => DiskKind::Volume,
+        _ if has_slaves() => DiskKind::Volume,
         _ => DiskKind::Disk,
     }
 }
@@ -96,9 +96,11 @@ pub(crate) fn storage_bytes(sysfs: &Path) -> Option<u64> {
     let drives = std::fs::read_dir(sysfs.join("block")).ok()?.flatten().filter_map(|entry| {
         let directory = entry.path();
         let name = kernel_name(&entry.file_name().to_string_lossy());
+        if kind(&directory, &name, || !slaves(&directory).is_empty()) != DiskKind::Disk {
+            return None;
+        }
         let bytes = capacity_bytes(&directory).filter(|bytes| *bytes > 0)?;
-        let is_drive = kind(&directory, &name, !slaves(&directory).is_empty()) == DiskKind::Disk;
-        is_drive.then(|| (drive(&directory).unwrap_or(name), bytes))
+        Some((drive(&directory).unwrap_or(name), bytes))
     });
     Some(drives.collect::<BTreeSet<_>>().into_iter().map(|(_, bytes)| bytes).sum())
 }

@@ -35,10 +35,12 @@ impl SourceConfig for DiskConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         let mut surveyor = Surveyor::new(host);
         let facts = Background::spawn("disk-facts", move |(at, changed)| surveyor.survey(at, changed));
+        let (facts, now) = (facts.context("no thread to look at the mounts")?, Instant::now());
+        facts.ask((now, false));
         Ok(Some(Box::new(Disk {
             devices: Devices::open(host)?,
-            facts: facts.context("no thread to look at the mounts")?,
-            asked: None,
+            facts,
+            asked: now,
             first_wait: FIRST_ANSWER,
             has_news: false,
         })))
@@ -54,7 +56,7 @@ register_source!(
 struct Disk {
     devices: Devices,
     facts: Background<(Instant, bool), Arc<Facts>>,
-    asked: Option<Instant>,
+    asked: Instant,
     /// How long the first sample waits for the facts; nothing once it has waited.
     first_wait: Duration,
     /// Whether a device came up or began to work that was not known.
@@ -67,7 +69,7 @@ impl Source for Disk {
         self.read(tick, out, wait)
     }
 
-    /// Nobody waits for the facts, which are asked for with it. Every device is news then.
+    /// Nobody waits for the facts, which were asked for when it was built. Every device is news then.
     fn prime(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         self.read(tick, out, Duration::ZERO)?;
         self.has_news = false;
@@ -78,9 +80,9 @@ impl Source for Disk {
 impl Disk {
     /// Waits so long for the first facts.
     fn read(&mut self, tick: &Tick, out: &mut Sections, wait: Duration) -> anyhow::Result<()> {
-        if self.asked.is_none_or(|asked| tick.at.saturating_duration_since(asked) >= SURVEY) {
+        if tick.at.saturating_duration_since(self.asked) >= SURVEY {
             self.facts.ask((tick.at, std::mem::take(&mut self.has_news)));
-            self.asked = Some(tick.at);
+            self.asked = tick.at;
         }
         let facts = self.facts.first_answer(wait).unwrap_or_default();
         let list = &mut out.section::<Disks>().0;

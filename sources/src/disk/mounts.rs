@@ -15,7 +15,7 @@ use super::device::{Identity, head_of, kernel_name};
 use super::shared::SharedMounts;
 use super::space::Space;
 use crate::mountinfo::{self, MountInfo};
-use crate::procfile::{attribute, percent};
+use crate::procfile::{attribute, percent, read_once};
 
 /// How often devices and mounts are looked up again when nothing is known to have changed; space is asked for more often.
 const RELIST: Duration = Duration::from_secs(60);
@@ -58,7 +58,7 @@ impl Surveyor {
         let is_old = self.listed.is_none_or(|listed| at.saturating_duration_since(listed) >= RELIST);
         if self.watch.has_changed() || changed || is_old {
             self.devices = self.list_devices();
-            let mountinfo = std::fs::read(&self.mountinfo).unwrap_or_default();
+            let mountinfo = read_once(&self.mountinfo).unwrap_or_default();
             let mounts: Vec<MountInfo> = mountinfo::parse(&mountinfo).collect();
             self.put_paths_behind_heads();
             self.put_loops_on_disks(&mounts);
@@ -137,6 +137,10 @@ impl Surveyor {
     }
 
     fn disk_of_number(&self, number: &str) -> Option<String> {
+        // What is on no device has a number of the kernel's own; sysfs knows none of those.
+        if number.starts_with("0:") {
+            return None;
+        }
         let link = self.sysfs.join("dev/block").join(number);
         // `../../devices/…/block/vda/vda1`
         let path = std::fs::read_link(&link).ok()?;

@@ -37,19 +37,18 @@ impl Files {
     /// A file that was kept open belongs to its process for good: when that has ended, it cannot be read any more,
     /// even if another process has the pid.
     pub(super) fn read(&mut self, pid: i32, name: &str, kept: &mut Option<File>, keep: bool) -> io::Result<&[u8]> {
-        let length = match kept {
+        match kept {
             Some(file) => read_at(file, &mut self.text)?,
             None => {
                 let file = self.open(pid, name)?;
-                let length = read_at(&file, &mut self.text)?;
+                read_at(&file, &mut self.text)?;
                 if keep && self.room > 0 {
                     self.room -= 1;
                     *kept = Some(file);
                 }
-                length
             }
-        };
-        Ok(&self.text[..length])
+        }
+        Ok(&self.text)
     }
 
     /// The ids of a process's threads; none when it is gone.

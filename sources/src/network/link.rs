@@ -55,8 +55,9 @@ pub(super) fn read_links(root: &Path, names: Vec<String>, devices: &[Device]) ->
         device.master.into_iter().for_each(|master| ports.entry(master).or_default().push(&device.name));
     }
     let read = |name: String| {
-        let link = from_sysfs(root, name);
-        match by_name.get(link.name.as_str()) {
+        let device = by_name.get(name.as_str());
+        let link = from_sysfs(root, name, device.copied());
+        match device {
             Some(device) => complete(link, device, &by_index, ports.get(&device.index)),
             None => link,
         }
@@ -70,7 +71,8 @@ pub(super) fn is_card(root: &Path, name: &str) -> bool {
     root.join(name).join("device").exists()
 }
 
-fn from_sysfs(root: &Path, name: String) -> Link {
+/// What the kernel has said of it is not read.
+fn from_sysfs(root: &Path, name: String, device: Option<&Device>) -> Link {
     let directory = root.join(&name);
     let text = |name: &str| attribute(&directory.join(name));
     let target = |name: &str| {
@@ -83,14 +85,17 @@ fn from_sysfs(root: &Path, name: String) -> Link {
         entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_prefix("lower_")?.to_owned())).collect();
     lower.sort_unstable();
     // A card can be a `wlan` there, which is no kind.
-    let kind = text("uevent")
-        .filter(|_| !is_card)
-        .and_then(|uevent| uevent.lines().find_map(|line| line.strip_prefix("DEVTYPE=")).map(str::to_owned));
+    let may_have_kind = !is_card && device.is_none_or(|device| device.kind.is_none());
+    let kind = || {
+        let uevent = text("uevent");
+        let kind = uevent.as_deref().and_then(|uevent| uevent.lines().find_map(|line| line.strip_prefix("DEVTYPE=")));
+        kind.map(str::to_owned).or_else(|| text("tun_flags").map(|_| "tun".to_owned()))
+    };
     Link {
         index: text("ifindex").and_then(|index| index.parse().ok()),
-        kind: kind.or_else(|| text("tun_flags").map(|_| "tun".to_owned())),
+        kind: if may_have_kind { kind() } else { None },
         lower,
-        master: target("master"),
+        master: if device.is_none() { target("master") } else { None },
         mac_address: text("address"),
         driver: target("device/driver"),
         operstate: text("operstate"),
@@ -99,7 +104,7 @@ fn from_sysfs(root: &Path, name: String) -> Link {
         is_card,
         is_far: false,
         has_peer_here: false,
-        is_ethernet: text("type").is_some_and(|kind| kind == libc::ARPHRD_ETHER.to_string()),
+        is_ethernet: device.is_none() && text("type").is_some_and(|kind| kind == libc::ARPHRD_ETHER.to_string()),
         name,
     }
 }
