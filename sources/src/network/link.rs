@@ -1,7 +1,8 @@
 //! What an interface is, what it stands on, and the state of its link.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::edge;
 use super::netlink::Device;
@@ -45,6 +46,30 @@ pub(super) static UNKNOWN: Link = Link {
     has_peer_here: false,
     is_ethernet: false,
 };
+
+/// What interfaces are. Their files are read again when the kernel says something else of one of them.
+pub(super) struct Links {
+    root: PathBuf,
+    names: Vec<String>,
+    devices: Vec<Device>,
+    links: Arc<Vec<Link>>,
+}
+
+impl Links {
+    /// Of a `class/net` of sysfs.
+    pub(super) fn new(root: PathBuf) -> Self {
+        Self { root, names: Vec::new(), devices: Vec::new(), links: Arc::default() }
+    }
+
+    /// Of those with these names, in this order. Without `devices` there is no netlink.
+    pub(super) fn read(&mut self, names: Vec<String>, devices: Vec<Device>) -> Arc<Vec<Link>> {
+        if devices.is_empty() || (&names, &devices) != (&self.names, &self.devices) {
+            self.links = Arc::new(read_links(&self.root, names.clone(), &devices));
+            (self.names, self.devices) = (names, devices);
+        }
+        Arc::clone(&self.links)
+    }
+}
 
 /// Reads sysfs, and adds what the kernel said, which has nothing where there is no netlink.
 pub(super) fn read_links(root: &Path, names: Vec<String>, devices: &[Device]) -> Vec<Link> {
@@ -155,6 +180,26 @@ mod tests {
             is_ethernet: true,
             ..Device::default()
         }
+    }
+
+    #[test]
+    fn files_are_read_again_when_the_kernel_says_something_else() -> anyhow::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let mut links = Links::new(directory.path().to_owned());
+        let mut state = |state, file: &str, device: Option<Device>| -> anyhow::Result<Option<String>> {
+            let files = [("ifindex", "1\n"), ("address", "02:00:00:00:00:01\n"), ("operstate", file)];
+            write(directory.path(), "eth0", &files)?;
+            let devices = device.map(|device| Device { operstate: Some(state), ..device });
+            let links = links.read(vec!["eth0".to_owned()], devices.into_iter().collect());
+            Ok(links[0].operstate.clone())
+        };
+        let eth0 = || Some(device(1, "eth0", ""));
+        assert_eq!(state(6, "up\n", eth0())?.as_deref(), Some("up"));
+        assert_eq!(state(6, "down\n", eth0())?.as_deref(), Some("up"), "the kernel says what it said");
+        assert_eq!(state(2, "down\n", eth0())?.as_deref(), Some("down"));
+        assert_eq!(state(2, "up\n", None)?.as_deref(), Some("up"), "there is no netlink");
+        assert_eq!(state(2, "down\n", None)?.as_deref(), Some("down"));
+        Ok(())
     }
 
     /// A network card, a bridge and its port, a VLAN, and both ends of a pair.

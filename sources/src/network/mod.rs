@@ -21,7 +21,7 @@ use crate::scan::{find_near, lines};
 use counters::{Counters, parse_line};
 pub use job::JobNetworkConfig;
 use known::{Interface, Known, Looks};
-use link::{Link, UNKNOWN, read_links};
+use link::{Link, Links, UNKNOWN};
 
 /// How often what an interface is, and the state of its link, are read again.
 const REFRESH: Duration = Duration::from_secs(10);
@@ -36,7 +36,8 @@ impl SourceConfig for NetworkConfig {
         let root = host.sysfs.join("class/net");
         let looks = Looks::new(host);
         let (for_links, for_speeds) = (looks.clone(), root.clone());
-        let links = move |names| Arc::new(read_links(&root, names, &for_links.devices()));
+        let mut links = Links::new(root);
+        let links = move |names| links.read(names, for_links.devices());
         let speeds = move |names: Vec<String>| {
             // A virtual interface, or one whose link is down, has no speed: reading it fails, or gives -1.
             let speed = |name: &String| attribute(&for_speeds.join(name).join("speed"))?.parse().ok();

@@ -29,6 +29,9 @@ pub(super) struct Device {
     pub(super) is_ethernet: bool,
     /// As sysfs prints it.
     pub(super) address: Option<String>,
+    pub(super) mtu: Option<u32>,
+    /// `IF_OPER_UP` and others, of RFC 2863.
+    pub(super) operstate: Option<u8>,
 }
 
 const MESSAGE_HEADER: usize = 16;
@@ -119,6 +122,8 @@ fn device(body: &[u8]) -> Option<Device> {
         match attribute {
             libc::IFLA_IFNAME => device.name = text(value)?,
             libc::IFLA_ADDRESS => device.address = Some(hexadecimal(value)),
+            libc::IFLA_MTU => device.mtu = u32_of(value),
+            libc::IFLA_OPERSTATE => device.operstate = value.first().copied(),
             libc::IFLA_LINK => device.link = u32_of(value),
             libc::IFLA_MASTER => device.master = u32_of(value),
             libc::IFLA_LINK_NETNSID => device.is_far = true,
@@ -182,6 +187,8 @@ mod tests {
             7,
             &[
                 attribute(libc::IFLA_IFNAME, b"eth0\0"),
+                attribute(libc::IFLA_MTU, &1500u32.to_ne_bytes()),
+                attribute(libc::IFLA_OPERSTATE, &[6]),
                 attribute(libc::IFLA_LINK, &9u32.to_ne_bytes()),
                 attribute(libc::IFLA_MASTER, &3u32.to_ne_bytes()),
                 attribute(libc::IFLA_ADDRESS, &[2, 0, 0, 0, 0xab, 1]),
@@ -199,6 +206,8 @@ mod tests {
             has_parent: false,
             is_ethernet: true,
             address: Some("02:00:00:00:ab:01".to_owned()),
+            mtu: Some(1500),
+            operstate: Some(6),
         };
         assert_eq!(device(&body), Some(expected));
     }
