@@ -17,6 +17,8 @@ use crate::moment::{Moment, pid_of};
 
 /// How often is looked whether there is more.
 const PAUSE: Duration = Duration::from_millis(200);
+/// What begins otherwise than a sample, and has no end of a line within so many bytes, is no recording.
+const LONGEST_GUESS: usize = 64 << 10;
 const STDIN: &str = "-";
 
 /// Gives the samples of a recording to the screen, from a thread of its own, until the screen is closed. `-` is standard input.
@@ -61,10 +63,13 @@ fn follow_to_its_end(path: &Path, file: &mut GrowingFile, lines: &mut Lines) -> 
 fn older_parts(path: &Path, identity: Identity) -> Vec<PathBuf> {
     let mut first = Vec::new();
     if let Ok(mut file) = GrowingFile::open(path) {
-        while !first.contains(&b'\n')
-            && first.len() as u64 <= LONGEST_LINE
-            && matches!(file.read(&mut first), Ok(Look::More))
-        {}
+        let mut before = 0;
+        while !first[before..].contains(&b'\n') && first.len() as u64 <= LONGEST_LINE {
+            before = first.len();
+            if !matches!(file.read(&mut first), Ok(Look::More)) {
+                break;
+            }
+        }
     }
     let line = first.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let goes_on = sample_of(line).is_ok_and(|sample| sample.read_all::<RunMetrics>().next().is_none());
@@ -96,6 +101,8 @@ struct Lines {
     feed: Feed,
     /// What was read and is no whole line yet.
     text: Vec<u8>,
+    /// So much of it is known to have no end of a line.
+    searched: usize,
     number: u64,
     samples: u64,
     /// How many lines were no samples, and what the first of them was.
@@ -113,6 +120,7 @@ impl Lines {
             name: path.display().to_string(),
             feed,
             text: Vec::new(),
+            searched: 0,
             number: 0,
             samples: 0,
             bad: None,
@@ -135,7 +143,10 @@ impl Lines {
                     }
                 }
                 Ok(Look::End) => return Ok(()),
-                Ok(Look::Shrunk) => self.text.clear(),
+                Ok(Look::Shrunk) => {
+                    self.text.clear();
+                    self.searched = 0;
+                }
                 Err(error) if self.samples == 0 => {
                     return Err(error).with_context(|| format!("cannot read {}", self.name));
                 }
@@ -149,21 +160,24 @@ impl Lines {
     }
 
     fn take(&mut self) -> anyhow::Result<()> {
-        let text = std::mem::take(&mut self.text);
-        let mut rest = &text[..];
-        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-            let line;
-            (line, rest) = (&rest[..end], &rest[end + 1..]);
+        let mut text = std::mem::take(&mut self.text);
+        let mut begin = 0;
+        while let Some(length) = text[self.searched..].iter().position(|byte| *byte == b'\n') {
+            let end = self.searched + length;
             self.number += 1;
-            if !line.iter().all(u8::is_ascii_whitespace) {
-                self.line(line)?;
+            if !text[begin..end].iter().all(u8::is_ascii_whitespace) {
+                self.line(&text[begin..end])?;
             }
+            (begin, self.searched) = (end + 1, end + 1);
         }
-        self.text = rest.to_vec();
+        text.drain(..begin);
+        self.searched = text.len();
+        self.text = text;
         if self.text.len() as u64 > LONGEST_LINE {
             bail!("{} is no recording: line {} is longer than {} MiB", self.name, self.number + 1, LONGEST_LINE >> 20);
         }
-        Ok(())
+        // Of what never ends there is no other time to look at it.
+        if self.text.len() > LONGEST_GUESS { self.check_beginning() } else { Ok(()) }
     }
 
     fn line(&mut self, line: &[u8]) -> anyhow::Result<()> {
@@ -206,9 +220,14 @@ impl Lines {
                 self.told = *count;
             }
         }
+        self.check_beginning()
+    }
+
+    /// Fails when what is there of the first line cannot become a sample.
+    fn check_beginning(&self) -> anyhow::Result<()> {
         let begin = self.text.iter().find(|byte| !byte.is_ascii_whitespace());
         if self.samples == 0 && begin.is_some_and(|byte| *byte != b'{') {
-            bail!("{} is no recording: line 1 is no JSON object", self.name);
+            bail!("{} is no recording: line {} is no JSON object", self.name, self.number + 1);
         }
         Ok(())
     }
@@ -308,6 +327,9 @@ mod tests {
             let failure = failure(contents);
             assert!(failure.starts_with(said), "{failure}");
         }
+        let mut endless = Lines::new(Path::new("zero"), channel().0);
+        let failure = endless.read_all(&mut GrowingFile::open(Path::new("/dev/zero")).unwrap()).unwrap_err();
+        assert_eq!(failure.to_string(), "zero is no recording: line 1 is no JSON object");
         assert!(follow(Path::new("/nonexistent"), channel().0).is_err());
     }
 }
