@@ -122,7 +122,7 @@ pub fn signal_name(number: i32) -> String {
 
 fn of_job(job: &JobSummary, rows: &mut Vec<Row>) {
     if let Some(cores) = job.cores {
-        let share = job.core_limit.map(|limit| cores.mean / limit);
+        let share = job.core_limit.and_then(|limit| share(cores.mean, limit));
         let of = job.core_limit.map(|limit| format!(" of {}", number(limit))).unwrap_or_default();
         let noun = if job.core_limit == Some(1.0) { "core" } else { "cores" };
         let text = format!("{:.2}{of} {noun}{}, peak {:.2}", cores.mean, percent(share), cores.peak);
@@ -133,7 +133,7 @@ fn of_job(job: &JobSummary, rows: &mut Vec<Row>) {
         rows.push(Row { label: "CPU time".into(), share: None, text });
     }
     if let Some(peak) = job.peak_memory_mib {
-        let share = job.memory_limit_mib.map(|limit| peak / limit);
+        let share = job.memory_limit_mib.and_then(|limit| share(peak, limit));
         let of = job.memory_limit_mib.map(|limit| format!(" of {}", memory(limit))).unwrap_or_default();
         let resident = job.memory_mib.map(|held| format!(", resident {}", memory(held.peak))).unwrap_or_default();
         // Processes that peaked together between two samples are not seen.
@@ -156,12 +156,12 @@ fn of_job(job: &JobSummary, rows: &mut Vec<Row>) {
 
 fn of_machine(machine: &MachineSummary, rows: &mut Vec<Row>) {
     if let (Some(cores), Some(cpus)) = (machine.cores, machine.cpus) {
-        let share = Some(cores.mean / f64::from(cpus));
+        let share = share(cores.mean, f64::from(cpus));
         let text = format!("{:.2} of {cpus} cores{}, peak {:.2}", cores.mean, percent(share), cores.peak);
         rows.push(Row { label: "CPU".into(), share, text });
     }
     if let (Some(used), Some(total)) = (machine.memory_mib, machine.memory_total_mib) {
-        let share = Some(used.peak / total as f64);
+        let share = share(used.peak, total as f64);
         let (peak, mean) = (memory(used.peak), memory(used.mean));
         let text = format!("peak {peak} of {}{}, mean {mean}", memory(total as f64), percent(share));
         rows.push(Row { label: "Memory".into(), share, text });
@@ -169,6 +169,11 @@ fn of_machine(machine: &MachineSummary, rows: &mut Vec<Row>) {
     if let (Some(read), Some(written)) = (machine.disk_read_bytes, machine.disk_write_bytes) {
         rows.push(disk(read, written));
     }
+}
+
+/// `None` of nothing, which a recording can say there was.
+fn share(used: f64, of: f64) -> Option<f64> {
+    (of > 0.0).then(|| used / of)
 }
 
 fn percent(share: Option<f64>) -> String {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use resource_tracker_metrics::RunMetrics;
-use resource_tracker_report::{BAD_LINES, LONGEST_LINE, check_names, sample_of};
+use resource_tracker_report::{BAD_LINES, LONGEST_LINE, LeftOut, RecordedSample, check_names, sample_of};
 use resource_tracker_sinks::set_aside_of;
 
 use crate::feed::{Event, Feed};
@@ -72,7 +72,7 @@ fn older_parts(path: &Path, identity: Identity) -> Vec<PathBuf> {
         }
     }
     let line = first.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let goes_on = sample_of(line).is_ok_and(|sample| sample.read_all::<RunMetrics>().next().is_none());
+    let goes_on = sample_of(line).is_ok_and(|line| line.sample.read_all::<RunMetrics>().next().is_none());
     if !goes_on {
         return Vec::new();
     }
@@ -105,8 +105,8 @@ struct Lines {
     searched: usize,
     number: u64,
     samples: u64,
-    /// How many lines were no samples, and what the first of them was.
-    bad: Option<(u64, String)>,
+    left_out: LeftOut,
+    /// So much of that was told.
     told: u64,
     /// The line up to which the screen knows that all was read.
     caught_up: Option<u64>,
@@ -123,7 +123,7 @@ impl Lines {
             searched: 0,
             number: 0,
             samples: 0,
-            bad: None,
+            left_out: LeftOut::default(),
             told: 0,
             caught_up: None,
             names: Vec::new(),
@@ -182,8 +182,9 @@ impl Lines {
 
     fn line(&mut self, line: &[u8]) -> anyhow::Result<()> {
         match sample_of(line) {
-            Ok(sample) => {
+            Ok(RecordedSample { sample, impossible }) => {
                 self.samples += 1;
+                self.left_out.add_figures(self.number, &impossible);
                 check_names(&sample, &mut self.names)
                     .with_context(|| format!("{} is no recording: line {}", self.name, self.number))?;
                 let moment = Moment::of(&sample, None);
@@ -192,9 +193,8 @@ impl Lines {
                 self.feed.give(Moment { pid, ..moment })?;
             }
             Err(problem) => {
-                let (count, _) = self.bad.get_or_insert_with(|| (0, format!("line {} {problem}", self.number)));
-                *count += 1;
-                if self.samples == 0 && *count == BAD_LINES {
+                self.left_out.add_line(self.number, &problem);
+                if self.samples == 0 && self.left_out.lines() == BAD_LINES {
                     self.check()?;
                 }
             }
@@ -210,15 +210,12 @@ impl Lines {
 
     /// Says what was left out. It fails when nothing was a sample, and what is there cannot become one.
     fn check(&mut self) -> anyhow::Result<()> {
-        if let Some((count, first)) = &self.bad {
-            if self.samples == 0 {
-                bail!("{} is no recording: {first}", self.name);
-            }
-            if *count > self.told {
-                let lines = if *count == 1 { "1 line was" } else { &format!("{count} lines were") };
-                self.feed.note(format!("{lines} left out: {first}"));
-                self.told = *count;
-            }
+        if self.samples == 0 && self.left_out.lines() > 0 {
+            bail!("{} is no recording: {}", self.name, self.left_out.first_line());
+        }
+        if self.left_out.count() > self.told {
+            self.told = self.left_out.count();
+            self.feed.note(self.left_out.sentences("").collect::<Vec<_>>().join("; "));
         }
         self.check_beginning()
     }
