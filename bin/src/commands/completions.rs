@@ -67,10 +67,9 @@ fn values(cli: &Cli, flag: &Arg) -> Vec<Word> {
         return Vec::new();
     }
     let settings = tables_and_file(Registry::new(), &config_file(cli));
-    let components = Kind::ALL.into_iter().flat_map(|kind| {
-        let components = settings.components(kind).unwrap_or_default();
-        components.into_iter().map(move |component| (kind, component))
-    });
+    let components = Kind::ALL
+        .into_iter()
+        .flat_map(|kind| settings.named_components(kind).into_iter().map(move |component| (kind, component)));
     if flag != "set" {
         let word = |component: Component| Word::new(component.name, component.component_type.description);
         return components.map(|(_, component)| word(component)).collect();
