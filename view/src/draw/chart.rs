@@ -20,7 +20,7 @@ const ROOMY: u16 = 5;
 pub(super) struct Chart {
     pub(super) title: &'static str,
     pub(super) bands: Vec<Band>,
-    /// What the parts of the band are, if there is one only.
+    /// What the parts of the band are, or which band is what.
     pub(super) legend: Vec<(char, &'static str)>,
 }
 
