@@ -19,6 +19,7 @@ const SECTIONS: [&str; 13] = [
     "plugin",
     "pressure",
     "run",
+    "top_processes",
 ];
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -9,11 +9,14 @@ use crate::gpu::GpuSummary;
 use crate::job::JobSummary;
 use crate::machine::MachineSummary;
 use crate::phases::PhaseSummary;
+use crate::programs::{ProgramSummary, largest};
 use crate::summary::Summary;
 use crate::units::{bytes, memory, time};
 
 /// So many GPUs have a row each; more share one.
 const GPU_ROWS: usize = 4;
+/// So many programs are named.
+const PROGRAMS: usize = 3;
 /// So many phases have a row each; the others are in the JSON.
 const PHASE_ROWS: usize = 4;
 const LONGEST_TITLE: usize = 120;
@@ -61,6 +64,7 @@ impl Rows {
         }
         of_gpus(&summary.gpus, &mut rows);
         rows.extend(waits(summary));
+        rows.extend(busiest(&summary.programs));
         of_phases(&summary.phases, &mut rows);
         rows.iter_mut().for_each(|row| row.text = printable(&row.text));
         Self {
@@ -251,6 +255,16 @@ fn waits(summary: &Summary) -> Option<Row> {
         }
     };
     Some(Row { label: "Waited".into(), share: None, text })
+}
+
+/// The programs that used most CPU time, and the one that had most memory.
+fn busiest(programs: &[ProgramSummary]) -> Option<Row> {
+    let largest = largest(programs)?;
+    let used = programs.iter().take(PROGRAMS).filter(|program| program.cpu_secs > 0.0);
+    let used: Vec<String> = used.map(|program| format!("{} {}", program.name, time(program.cpu_secs))).collect();
+    let used = if used.is_empty() { String::new() } else { format!("{} of CPU time; ", used.join(", ")) };
+    let text = format!("{used}most memory {} {}", largest.name, memory(largest.peak_rss_mib));
+    Some(Row { label: "Busiest".into(), share: None, text })
 }
 
 /// What is worth to be shown of it. `None` when nothing is.
