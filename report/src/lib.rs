@@ -27,6 +27,7 @@ mod recording;
 mod rows;
 mod run_statistics;
 mod sink;
+mod spans;
 mod statistics;
 mod summary;
 #[cfg(test)]
@@ -54,6 +55,7 @@ pub use recording::{BAD_LINES, LONGEST_LINE, RecordedRun, RunVisitor, check_name
 pub use rows::{Row, Rows, printable, signal_name};
 pub use run_statistics::RunStatistics;
 pub use sink::{SummaryConfig, SummaryFormat};
+pub use spans::{Span, Spans};
 pub use statistics::Spread;
 pub use summary::{Summary, Times};
 pub use text::{Look, text};
