@@ -139,14 +139,15 @@ fn of_job(job: &JobSummary, rows: &mut Vec<Row>) {
     if let Some(peak) = job.peak_memory_mib {
         let share = job.memory_limit_mib.and_then(|limit| share(peak, limit));
         let of = job.memory_limit_mib.map(|limit| format!(" of {}", memory(limit))).unwrap_or_default();
-        let resident = job.memory_mib.map(|held| format!(", resident {}", memory(held.peak))).unwrap_or_default();
+        // What is resident can be more than was needed: files that are mapped. (80 columns have no room for the share then.)
+        let more = match job.memory_mib {
+            Some(held) if held.peak > peak => format!(", {} with files", memory(held.peak)),
+            Some(held) => format!("{}, resident {}", percent(share), memory(held.peak)),
+            None => percent(share),
+        };
         // Processes that peaked together between two samples are not seen.
         let peak_is = if job.peak_source == Some(PeakSource::Sampled) { "at least" } else { "peak" };
-        rows.push(Row {
-            label: "Memory".into(),
-            share,
-            text: format!("{peak_is} {}{of}{}{resident}", memory(peak), percent(share)),
-        });
+        rows.push(Row { label: "Memory".into(), share, text: format!("{peak_is} {}{of}{more}", memory(peak)) });
     }
     if let (Some(read), Some(written)) = (job.disk_read_bytes, job.disk_write_bytes) {
         rows.push(disk(read, written));
@@ -221,7 +222,7 @@ fn of_phases(phases: &[PhaseSummary], rows: &mut Vec<Row>) {
     let shortest = lengths.get(shown.wrapping_sub(1)).copied().unwrap_or(0.0);
     for phase in phases.iter().filter(|phase| phase.secs >= shortest).take(shown) {
         let cores = if phase.secs > 0.0 { phase.cpu_secs / phase.secs } else { 0.0 };
-        let peak = phase.peak_memory_mib.map(|peak| format!(", peak {}", memory(peak))).unwrap_or_default();
+        let peak = phase.peak_memory_mib.map(|peak| format!(", resident {}", memory(peak))).unwrap_or_default();
         let text = format!("{}: {}, {cores:.2} cores{peak}", phase.name, time(phase.secs));
         rows.push(Row { label: "Phase".into(), share: None, text });
     }
@@ -280,7 +281,7 @@ fn remarks(summary: &Summary) -> Vec<(&'static str, String)> {
         remarks.push(("Held up", format!("by {}: {}", noun(bound.by), bound.because)));
     }
     if let Some(advice) = &summary.advice {
-        remarks.push(("Ask for", advice.slurm.clone()));
+        remarks.push(("Ask for", advice.in_words()));
     }
     remarks.extend(summary.problems.iter().map(|problem| ("Missing", problem.clone())));
     remarks.extend(summary.notes.iter().map(|note| ("Note", note.clone())));
