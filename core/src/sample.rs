@@ -160,8 +160,9 @@ impl Sections {
 
     /// A section that is JSON already. `deltas` are the names of its members that are deltas.
     pub(crate) fn put_json(&mut self, name: &'static str, section: &RawValue, deltas: &'static [String]) {
-        // A line end can only be between two of its parts.
-        let text = match section.get().contains(['\n', '\r']) {
+        // A line end can only be between two of its parts. (In bytes it is looked for many times faster than in chars.)
+        let bytes = section.get().as_bytes();
+        let text = match bytes.contains(&b'\n') || bytes.contains(&b'\r') {
             true => {
                 RawValue::from_string(section.get().replace(['\n', '\r'], " ")).unwrap_or_else(|_| section.to_owned())
             }
