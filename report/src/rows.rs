@@ -262,9 +262,12 @@ fn waits(summary: &Summary) -> Option<Row> {
 fn busiest(programs: &[ProgramSummary]) -> Option<Row> {
     let largest = largest(programs)?;
     let used = programs.iter().take(PROGRAMS).filter(|program| program.cpu_secs > 0.0);
-    let used: Vec<String> = used.map(|program| format!("{} {}", program.name, time(program.cpu_secs))).collect();
-    let used = if used.is_empty() { String::new() } else { format!("{} of CPU time; ", used.join(", ")) };
-    let text = format!("{used}most memory {} {}", largest.name, memory(largest.peak_rss_mib));
+    let mut used: Vec<String> = used.map(|program| format!("{} {}", program.name, time(program.cpu_secs))).collect();
+    if let Some(first) = used.first_mut() {
+        *first += " of CPU time";
+    }
+    let most = format!("most memory {} {}", largest.name, memory(largest.peak_rss_mib));
+    let text = if used.is_empty() { most } else { format!("{}; {most}", used.join(", ")) };
     Some(Row { label: "Busiest".into(), share: None, text })
 }
 

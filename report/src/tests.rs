@@ -166,7 +166,7 @@ fn what_memory_is_meant_and_who_was_busiest() {
     let said = text(&run(&json!({ "cpu": { "process_memory_mib": 150.0 }, "top_processes": top })), PLAIN);
     for line in [
         "Memory     [----------------]  peak 120 MiB of 16 GiB, 150 MiB with files\n",
-        "Busiest    cc1  15.0 s, ld 1.00 s of CPU time; most memory ld 600 MiB\n",
+        "Busiest    cc1  15.0 s of CPU time, ld 1.00 s; most memory ld 600 MiB\n",
     ] {
         assert!(said.contains(line), "{said}");
     }
