@@ -57,6 +57,7 @@ pub(crate) enum Action {
         file: Option<PathBuf>,
     },
     /// From inside a command: name what it does now; without a tracker around it nothing happens
+    #[command(override_usage = "resource-tracker mark [--begin | --end] NAME")]
     Mark {
         /// A phase of this name begins beside others that go on
         #[arg(long, conflicts_with = "end")]
@@ -65,7 +66,7 @@ pub(crate) enum Action {
         #[arg(long)]
         end: bool,
         /// What the command does; without --begin and --end what it did before has ended
-        name: String,
+        name: Option<String>,
     },
     /// Print the JSON Schema of a sample
     Schema {

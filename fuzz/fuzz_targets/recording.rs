@@ -1,14 +1,26 @@
 //! The lines of a recording, and what is said of them.
 #![no_main]
 
-use resource_tracker_core::Sample;
 use resource_tracker_page::{PageRun, RunCharts, write_page};
-use resource_tracker_report::{Condition, Kinds, Look, RunStatistics, json, markdown, text};
+use resource_tracker_report::{Condition, Kinds, Look, RunStatistics, json, markdown, sample_of, text};
 use serde_json::{Map, Value};
 
 /// Names of sections are kept for good, so that there may be but few.
-const SECTIONS: [&str; 12] =
-    ["cgroup", "cpu", "disk", "gpu", "host", "marks", "memory", "network", "outcome", "plugin", "pressure", "run"];
+const SECTIONS: [&str; 13] = [
+    "cgroup",
+    "cpu",
+    "disk",
+    "gpu",
+    "host",
+    "marks",
+    "memory",
+    "network",
+    "outcome",
+    "plugin",
+    "pressure",
+    "run",
+    "top_processes",
+];
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let kinds = Kinds::of_schema(|| Value::Null);
@@ -17,7 +29,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         let _ = line.parse::<Condition>();
         let Ok(mut members) = serde_json::from_str::<Map<String, Value>>(line) else { continue };
         members.retain(|name, value| !(value.is_object() || value.is_array()) || SECTIONS.contains(&name.as_str()));
-        if let Ok(sample) = Sample::from_json(&Value::Object(members).to_string()) {
+        if let Ok(line) = sample_of(Value::Object(members).to_string().as_bytes()) {
+            let sample = line.sample;
             statistics.is_followed_by_another(&sample, true);
             statistics.add(&sample, &kinds);
             charts.add(&sample, &kinds);

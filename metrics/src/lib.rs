@@ -13,6 +13,7 @@
 mod cgroup;
 mod cloud;
 mod cpu;
+pub mod cpu_list;
 mod disk;
 mod energy;
 mod gpu;

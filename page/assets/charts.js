@@ -9,7 +9,9 @@ const HEIGHT = 210;
 // Room for the names of phases above a chart.
 const NAMES = 15;
 // A limit that is so far above all else is not shown at first, nor a machine so far above the job: the rest would be a flat line.
-const FAR = { limit: 4, machine: 30 };
+const FAR = { limit: 4, machine: 3 };
+// Phases are told that are so near to the cursor, in pixels: short ones are hard to meet.
+const NEAR = 4;
 // Steps on an axis of memory.
 const BINARY = Array.from({ length: 40 }, (_, power) => 2 ** (power - 10));
 
@@ -118,8 +120,9 @@ class Chart {
     this.values = chart.series.map(() => element("span", { class: "value" }));
     this.buttons = chart.series.map((series, index) => this.button(series, index));
     this.place = element("div", { class: "plot" });
+    this.phase = run.phases.length ? element("p", { class: "phase" }) : null;
     const more = chart.has_more ? element("span", { class: "hint" }, "More of them were left out.") : null;
-    this.element = element("div", { class: "chart" }, this.place, element("div", { class: "legend" }, this.buttons, more));
+    this.element = element("div", { class: "chart" }, this.phase, this.place, element("div", { class: "legend" }, this.buttons, more));
     group.push(this);
     new ResizeObserver(() => this.resize()).observe(this.place);
   }
@@ -127,7 +130,8 @@ class Chart {
   button(series, index) {
     const swatch = element("span", { class: `swatch ${series.role}` });
     const name = element("span", {}, series.label);
-    const made = button("", () => this.toggle(index), { "aria-pressed": String(this.shown[index]) });
+    const title = this.shown[index] ? null : "Far above the others, which would be a flat line beside it. Press to show it.";
+    const made = button("", () => this.toggle(index), { "aria-pressed": String(this.shown[index]), title });
     made.append(swatch, name, this.values[index]);
     return made;
   }
@@ -210,7 +214,7 @@ class Chart {
       },
       hooks: {
         drawClear: [(plot) => drawPhases(plot, run)],
-        setCursor: [(plot) => this.tell(plot.cursor.idx)],
+        setCursor: [(plot) => this.tell(plot)],
         setSelect: [(plot) => this.select(plot)],
       },
     };
@@ -225,8 +229,14 @@ class Chart {
     board.show(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"));
   }
 
-  // The values at the cursor.
-  tell(index) {
+  // The values and the phases at the cursor.
+  tell(plot) {
+    const { idx: index, left } = plot.cursor;
+    if (this.phase) {
+      const [from, to] = [left - NEAR, left + NEAR].map((place) => plot.posToVal(place, "x"));
+      const here = left < 0 ? [] : this.run.phases.filter((phase) => phase.from <= to && (phase.to ?? Infinity) >= from);
+      this.phase.textContent = here.map((phase) => phase.name.replace(STRANGE, " ")).join(", ");
+    }
     const told = (series) => {
       const mean = index === null || index === undefined ? null : series.mean[index];
       if (mean === null) return "";

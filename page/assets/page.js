@@ -3,11 +3,13 @@
 const root = document.documentElement;
 const prefersDark = matchMedia("(prefers-color-scheme: dark)");
 
-const theme = () => root.dataset.theme ?? (prefersDark.matches ? "dark" : "light");
+// What somebody chose; nothing as long as it is left to the browser.
+let chosen;
+const theme = () => root.dataset.theme;
 
 const setTheme = (name) => {
-  if (name) root.dataset.theme = name;
-  else delete root.dataset.theme;
+  chosen = name;
+  root.dataset.theme = name ?? (prefersDark.matches ? "dark" : "light");
   document.getElementById("theme").textContent = theme() === "dark" ? "Light" : "Dark";
   board.redraw();
 };
@@ -31,14 +33,14 @@ document.getElementById("foot").append(
 const asked = location.hash.slice(1);
 setTheme(["dark", "light"].includes(asked) ? asked : undefined);
 document.getElementById("theme").addEventListener("click", () => setTheme(theme() === "dark" ? "light" : "dark"));
-prefersDark.addEventListener("change", () => setTheme(root.dataset.theme));
+prefersDark.addEventListener("change", () => setTheme(chosen));
 
 draw();
 
 // On paper it is light, and as wide as the paper.
 let before;
 addEventListener("beforeprint", () => {
-  before = root.dataset.theme;
+  before = chosen;
   root.classList.add("printed");
   setTheme("light");
 });

@@ -22,10 +22,13 @@ const cloud = ({ cloud }) => joined(cloud.cloud_vendor_id, cloud.cloud_instance_
 const USES = { dedicated: "used by the job alone", shared: "shared with other programs" };
 const use = (run) => USES[run.summary.machine.host.host_allocation];
 
+// What it was called, each with the name of the label.
+const labels = ({ summary }) =>
+  Object.entries({ ...summary.run?.labels, ...summary.run?.tags }).map(([name, value]) => [name.replaceAll("_", " "), value]);
+
 const facts = (run) => {
   const { summary } = run;
   const { host } = summary.machine;
-  const labels = Object.entries({ ...summary.run?.labels, ...summary.run?.tags });
   const limits = [
     at(summary, "job.core_limit") === null ? "" : `${plain(summary.job.core_limit)} cores`,
     at(summary, "job.memory_limit_mib") === null ? "" : UNITS.MiB(summary.job.memory_limit_mib),
@@ -42,7 +45,7 @@ const facts = (run) => {
     ["The machine was", use(run)],
     ["Recorded in", run.file],
     ["Tracker", summary.run?.version],
-    ...labels.map(([name, value]) => [name.replaceAll("_", " "), value]),
+    ...labels(run),
   ]);
 };
 
@@ -89,7 +92,7 @@ const phases = (run) => {
   if (!list.length) return null;
   const shown = (phase, index, key) => (phase[key] === null ? "" : known(run, `phases.${index}.${key}`, phase[key]));
   const keys = ["times", "secs", "cpu_secs", "peak_memory_mib", "disk_read_bytes", "disk_write_bytes"];
-  const heads = ["Phase", "Times", "Took", "CPU time", "Peak memory", "Read", "Written"];
+  const heads = ["Phase", "Times", "Took", "CPU time", "Resident at most", "Read", "Written"];
   return element("section", {}, element("h2", {}, "Phases"),
     table(heads, list.map((phase, index) => [phase.name, ...keys.map((key) => shown(phase, index, key))])));
 };

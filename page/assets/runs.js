@@ -16,6 +16,9 @@ const MOST_CHOSEN = 6;
 // What is said of each of more runs is made when somebody looks at it.
 const AT_ONCE = 20;
 
+// The name of the job comes first, alone.
+const labelled = (run) => labels(run).map(([name, value]) => (name === "job name" ? value : `${name}: ${value}`)).join(", ");
+
 const svg = (name, options) => {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const [key, value] of Object.entries(options)) made.setAttribute(key, value);
@@ -59,8 +62,10 @@ const severalRuns = (runs) => {
   const charts = element("div", { class: "charts" });
   const said = element("div", { class: "beside" });
   const columns = COLUMNS.filter(([, of]) => runs.some((run) => of(run)[1] !== null));
+  const isLabelled = runs.some(labelled);
   const heads = [
     ["Run", (run) => run.index],
+    ...(isLabelled ? [["Labels", (run) => labelled(run) || null]] : []),
     ["Command", (run) => run.words.title],
     ["Ended", (run) => (run.words.has_failed ? 1 : 0) + run.words.ending],
     ...columns.map(([name, of]) => [name, (run) => of(run)[1]]),
@@ -92,6 +97,7 @@ const severalRuns = (runs) => {
       return element("td", { class: "number" }, value === null ? "" : known(run, path, value));
     });
     return element("tr", {}, element("th", { scope: "row" }, element("label", {}, box, " ", run.name)),
+      isLabelled ? element("td", { class: "title" }, labelled(run)) : null,
       element("td", { class: "title" }, run.words.title), element("td", { class: run.words.has_failed ? "failed" : "" }, run.words.ending), cells);
   };
   const body = element("tbody");

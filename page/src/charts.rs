@@ -9,10 +9,9 @@ use resource_tracker_metrics::{
     CgroupMetrics, CloudMetrics, CpuMetrics, Disks, Gpus, JobGpuMetrics, JobLimitMetrics, JobNetworkMetrics, Marks,
     MemoryMetrics, Networks, OutcomeMetrics, PressureMetrics, ProcessMetrics, ResourcePressure, TopProcesses,
 };
-use resource_tracker_report::{Kind, Kinds, is_image, other_figures};
+use resource_tracker_report::{Kind, Kinds, Span, Spans, is_image, other_figures};
 use serde::de::DeserializeOwned;
 
-use crate::phases::{Phases, Span};
 use crate::timeline::{About, Drawing, Role, Timeline};
 
 const MIB: f64 = 1_048_576.0;
@@ -48,7 +47,7 @@ const fn about(rank: u8, title: &'static str, unit: &'static str, top: Option<f3
 #[derive(Debug, Default)]
 pub struct RunCharts {
     timeline: Timeline,
-    phases: Phases,
+    phases: Spans,
     cloud: CloudMetrics,
     /// The latest time at which a sample was taken.
     last: Option<Duration>,
@@ -99,7 +98,7 @@ impl RunCharts {
     }
 
     pub(crate) fn spans(&self) -> &[Span] {
-        self.phases.spans()
+        self.phases.all()
     }
 
     pub(crate) fn cloud(&self) -> &CloudMetrics {

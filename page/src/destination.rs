@@ -1,14 +1,19 @@
 //! The file that a page is written to.
 
+use std::ffi::OsStr;
 use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use nix::sys::signal::{SigSet, SigmaskHow};
 use resource_tracker_core::trust::Place;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, openat, renameat, renameat_with, statat, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, linkat, openat, renameat, renameat_with, statat, unlinkat,
+};
 use rustix::io::Errno;
 
 use crate::page::BEGINNING;
@@ -54,27 +59,23 @@ impl Destination {
         Ok(destination)
     }
 
-    /// Writes the page beside it, and gives it the name when it is whole.
+    /// Writes the page, and gives it the name when it is whole.
     ///
     /// # Errors
     /// When it cannot be written, or something else has come there meanwhile; what was there is there still.
     pub fn write(&self, page: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
-        let cannot = || format!("cannot write to {}", self.place.path.display());
-        let (file, temporary) = self.make().map_err(io::Error::from).with_context(cannot)?;
         let written = || -> anyhow::Result<()> {
-            let mut writer = BufWriter::new(&file);
+            let draft = self.draft()?;
+            let mut writer = BufWriter::new(&draft.file);
             page(&mut writer)?;
             writer.flush()?;
             drop(writer);
             // Much can have happened in a run since it was looked first.
             let older = self.older()?;
-            file.set_permissions(Permissions::from_mode(older.unwrap_or(MODE)))?;
-            Ok(self.rename(&temporary, older.is_some())?)
+            draft.file.set_permissions(Permissions::from_mode(older.unwrap_or(MODE)))?;
+            Ok(self.publish(&draft, older.is_some())?)
         };
-        written().with_context(cannot).inspect_err(|_| {
-            // What failed is said.
-            let _ = unlinkat(&self.place.folder, &temporary, AtFlags::empty());
-        })
+        written().with_context(|| format!("cannot write to {}", self.place.path.display()))
     }
 
     /// The permissions of the older page that is there, if one is.
@@ -103,28 +104,102 @@ impl Destination {
         Ok(Some(if is_own { found.st_mode & 0o777 } else { MODE }))
     }
 
-    fn rename(&self, temporary: &str, replaces: bool) -> rustix::io::Result<()> {
+    /// A file for the page: without a name, of which nothing is left whatever ends the program, or where the file system
+    /// knows no such files, beside the place of the page.
+    fn draft(&self) -> io::Result<Draft<'_>> {
+        let (how, mode) = (OFlags::WRONLY | OFlags::CLOEXEC, Mode::from_raw_mode(MODE));
+        if let Ok(file) = openat(&self.place.folder, ".", how | OFlags::TMPFILE, mode) {
+            let file = File::from(file);
+            // By that it gets its name; there may be no /proc.
+            if path_of(&file).exists() {
+                return Ok(Draft { file, name: None });
+            }
+        }
+        let how = how | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let (file, name) = self.with_free_name(|name| openat(&self.place.folder, name, how, mode))?;
+        Ok(Draft { file: file.into(), name: Some(name) })
+    }
+
+    /// Gives the page its name.
+    fn publish(&self, draft: &Draft, replaces: bool) -> io::Result<()> {
         let Place { folder, name, .. } = &self.place;
+        if let Some(temporary) = &draft.name {
+            return temporary.become_file(name, replaces);
+        }
+        let page = path_of(&draft.file);
+        if !replaces {
+            return Ok(linkat(CWD, &page, folder, name, AtFlags::SYMLINK_FOLLOW)?);
+        }
+        let (_, temporary) = self.with_free_name(|name| linkat(CWD, &page, folder, name, AtFlags::SYMLINK_FOLLOW))?;
+        temporary.become_file(name, replaces)
+    }
+
+    /// Makes something of a name that is free.
+    fn with_free_name<T>(&self, make: impl Fn(&str) -> rustix::io::Result<T>) -> io::Result<(T, Temporary<'_>)> {
+        let waiting = Waiting::signals()?;
+        for attempt in 0..ATTEMPTS {
+            let name = format!(".report-{}-{attempt}.tmp", std::process::id());
+            match make(&name) {
+                Err(Errno::EXIST) => (),
+                made => return Ok((made?, Temporary { folder: &self.place.folder, name, _waiting: waiting })),
+            }
+        }
+        Err(Errno::EXIST.into())
+    }
+}
+
+/// A page in the making.
+struct Draft<'a> {
+    file: File,
+    name: Option<Temporary<'a>>,
+}
+
+/// Where an open file is found that may have no name.
+fn path_of(file: &File) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
+
+/// A name that is there for as long as this lives, unless its file got another one. No signal ends the program meanwhile.
+struct Temporary<'a> {
+    folder: &'a OwnedFd,
+    name: String,
+    _waiting: Waiting,
+}
+
+impl Temporary<'_> {
+    fn become_file(&self, name: &OsStr, replaces: bool) -> io::Result<()> {
+        let Self { folder, name: temporary, .. } = self;
         if !replaces {
             match renameat_with(folder, temporary, folder, name, RenameFlags::NOREPLACE) {
                 // Some file systems do not know it.
                 Err(Errno::INVAL | Errno::NOSYS) => (),
-                renamed => return renamed,
+                renamed => return Ok(renamed?),
             }
         }
-        renameat(folder, temporary, folder, name)
+        Ok(renameat(folder, temporary, folder, name)?)
     }
+}
 
-    fn make(&self) -> rustix::io::Result<(File, String)> {
-        let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        for attempt in 0..ATTEMPTS {
-            let name = format!(".report-{}-{attempt}.tmp", std::process::id());
-            match openat(&self.place.folder, &name, how, Mode::from_raw_mode(MODE)) {
-                Err(Errno::EXIST) => (),
-                made => return Ok((made?.into(), name)),
-            }
-        }
-        Err(Errno::EXIST)
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        // What failed is said, and what went well has left nothing.
+        let _ = unlinkat(self.folder, &self.name, AtFlags::empty());
+    }
+}
+
+/// Signals to this thread wait for as long as this lives.
+struct Waiting(SigSet);
+
+impl Waiting {
+    fn signals() -> io::Result<Self> {
+        Ok(Self(SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK)?))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // The mask was one before.
+        let _ = self.0.thread_set_mask();
     }
 }
 
@@ -132,6 +207,8 @@ impl Destination {
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
+
+    use nix::sys::signal::Signal;
 
     use super::*;
 
@@ -174,6 +251,49 @@ mod tests {
             assert_eq!(mode, 0o600, "that of a stranger's is not taken over");
         }
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left of it");
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_page_that_was_not_finished() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("report.html");
+        let destination = Destination::of(&path, IfThere::ReplacePage).unwrap();
+        let files =
+            || fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().file_name()).collect::<Vec<_>>();
+        if destination.draft().unwrap().name.is_some() {
+            return eprintln!("skipped: there are no files without a name in {}", directory.path().display());
+        }
+        for round in 0..2 {
+            let page = |file: &mut dyn Write| {
+                file.write_all(BEGINNING.as_bytes())?;
+                file.flush()?;
+                assert_eq!(files().len(), round, "whatever ends the program now");
+                Ok(())
+            };
+            destination.write(page).unwrap();
+            assert_eq!(files(), ["report.html"]);
+        }
+    }
+
+    /// Where the file system has no files without a name.
+    #[test]
+    fn a_page_with_a_name_in_between() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("report.html");
+        let destination = Destination::of(&path, IfThere::ReplacePage).unwrap();
+        let before = SigSet::thread_get_mask().unwrap();
+        for replaces in [false, true, false] {
+            let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+            let made = destination.with_free_name(|name| openat(&destination.place.folder, name, how, Mode::RUSR));
+            let (file, name) = made.unwrap();
+            let blocked = SigSet::thread_get_mask().unwrap();
+            assert!(blocked.contains(Signal::SIGTERM) && blocked.contains(Signal::SIGINT), "none comes in between");
+            let draft = Draft { file: file.into(), name: Some(name) };
+            let exists = path.exists();
+            assert_eq!(destination.publish(&draft, replaces).is_ok(), replaces || !exists);
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left of it");
+        assert_eq!(SigSet::thread_get_mask().unwrap(), before);
     }
 
     #[test]

@@ -6,7 +6,6 @@
 mod charts;
 mod destination;
 mod page;
-mod phases;
 mod rounded;
 mod sink;
 mod timeline;

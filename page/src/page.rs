@@ -6,12 +6,11 @@ use std::path::PathBuf;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use resource_tracker_metrics::CloudMetrics;
-use resource_tracker_report::{Rows, Summary};
+use resource_tracker_report::{Rows, Span, Summary};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::charts::RunCharts;
-use crate::phases::Span;
 use crate::timeline::Drawing;
 
 /// By this a page is known for one.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bound::Resource;
 use crate::summary::Summary;
+use crate::units::memory;
 
 /// What is asked for above the peak of memory, because the next run is not quite as this one.
 const MEMORY_HEADROOM: f64 = 1.2;
@@ -65,8 +66,16 @@ impl Advice {
         let gpus = job.peak_gpus_used.map(|used| used as u32);
         let gpu_memory = job.gpu_memory_mib.map(|memory| memory.peak.ceil() as u64).filter(|memory| *memory > 0);
         // Files that it has mapped count as well: without room for them it would read them again and again.
-        let memory = job.peak_memory_mib?.max(job.memory_mib.map_or(0.0, |memory| memory.peak));
-        Some(Self::new(cores, memory, gpus, gpu_memory))
+        let peak = job.peak_memory_mib?.max(job.memory_mib.map_or(0.0, |memory| memory.peak));
+        Some(Self::new(cores, peak, gpus, gpu_memory))
+    }
+
+    /// For a person: the numbers, and the flags of Slurm.
+    pub fn in_words(&self) -> String {
+        let plural = |count: u32, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+        let gpus =
+            self.gpus.filter(|gpus| *gpus > 0).map(|gpus| format!(", {}", plural(gpus, "GPU"))).unwrap_or_default();
+        format!("{}, {}{gpus}; Slurm: {}", plural(self.cores, "core"), memory(self.memory_mib as f64), self.slurm)
     }
 
     /// What is enough for all of these.
@@ -117,6 +126,7 @@ mod tests {
         let advice = Advice::new(2.5, 891.0, Some(2), Some(5000));
         assert_eq!((advice.cores, advice.memory_mib), (3, 1152), "2.5 cores are not 2");
         assert_eq!(advice.slurm, "--cpus-per-task=3 --mem=1152M --gpus=2");
+        assert_eq!(advice.in_words(), "3 cores, 1.12 GiB, 2 GPUs; Slurm: --cpus-per-task=3 --mem=1152M --gpus=2");
         assert_eq!(advice.docker, "--cpus=3 --memory=1152m --gpus=2");
         assert_eq!(
             advice.kubernetes,

@@ -119,11 +119,13 @@ fn disk(summary: &Summary, wall: f64) -> Option<String> {
     (waited >= 0.25 * wall).then(|| format!("it waited {waited:.1} s for storage"))
 }
 
-/// One core was in use, of several that there were. (Who waits for a GPU may be busy with that.)
-fn one_core(summary: &Summary, _: f64) -> Option<String> {
+/// One core was in use, of several that there were, nearly all of the time. (Who waits for a GPU may be busy with that.)
+fn one_core(summary: &Summary, wall: f64) -> Option<String> {
     let job = summary.job.as_ref().filter(|_| uses_no_gpu(summary))?;
     let (cores, limit) = (job.cores?, job.core_limit?);
-    let is_one = limit >= 2.0 && cores.mean >= 0.8 && cores.p95 <= 1.1;
+    let own = summary.cgroup.as_ref().filter(|cgroup| cgroup.is_own);
+    let waited = own.and_then(|cgroup| Some(cgroup.cpu_pressure_secs? + cgroup.io_pressure_secs?)).unwrap_or(0.0);
+    let is_one = limit >= 2.0 && cores.mean >= 0.9 && cores.p95 <= 1.1 && waited < 0.1 * wall;
     is_one.then(|| format!("it used {:.2} of {} cores, and hardly ever more than one", cores.mean, number(limit)))
 }
 

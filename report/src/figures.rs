@@ -19,6 +19,17 @@ pub enum Unit {
 }
 
 impl Unit {
+    /// What it is called.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Self::Seconds => "seconds",
+            Self::Mebibytes => "MiB",
+            Self::Bytes => "bytes",
+            Self::Joules => "joules",
+            Self::Count => "",
+        }
+    }
+
     /// The value as people read it.
     pub(crate) fn show(self, value: f64) -> String {
         match self {

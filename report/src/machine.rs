@@ -48,7 +48,7 @@ impl Machine {
             self.cores.add(cpu.cores_used, secs);
             self.steal.add(cpu.steal_cores, secs);
             self.iowait.add(cpu.iowait_cores, secs);
-            self.cpus = u32::try_from(cpu.per_core_pct.len()).ok().or(self.cpus);
+            self.cpus = u32::try_from(cpu.per_core_pct.len()).ok().filter(|cpus| *cpus > 0).or(self.cpus);
         }
         if let Some(memory) = readable.first::<MemoryMetrics>(sample) {
             self.memory.add(memory.unavailable_mib as f64, secs);

@@ -1,31 +1,27 @@
 //! What the job used in each of the phases that it named.
 
 use resource_tracker_core::Sample;
-use resource_tracker_metrics::{Mark, MarkKind, Marks, ProcessMetrics};
+use resource_tracker_metrics::{Mark, Marks, ProcessMetrics};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::readable::Readable;
+use crate::spans::Open;
 
 /// Names that come after are not told apart.
 const PHASES: usize = 1000;
-/// So many phases can be at once.
-const OPEN: usize = 100;
 
 /// What is added up of the phases.
 #[derive(Default)]
 pub(crate) struct Phases {
     phases: Vec<PhaseSummary>,
-    /// The one that the next mark ends.
-    current: Option<usize>,
-    /// Those that go on until their end is said.
-    open: Vec<usize>,
+    open: Open<usize>,
 }
 
 impl Phases {
     pub(crate) fn add(&mut self, sample: &Sample, secs: f64, readable: &mut Readable) {
         let marks = readable.first::<Marks>(sample);
-        if marks.is_none() && self.current.is_none() && self.open.is_empty() {
+        if marks.is_none() && self.open.all().next().is_none() {
             return;
         }
         let job = readable.first::<ProcessMetrics>(sample).map(|job| job.into_owned()).unwrap_or_default();
@@ -35,7 +31,8 @@ impl Phases {
             // Seconds into the interval, and never backwards.
             let at = (mark.at_ms as f64 / 1000.0 - (end - secs)).clamp(done, secs.max(done));
             self.spend(at - done, secs, &job);
-            self.heed(mark);
+            let phases = &mut self.phases;
+            self.open.heed(mark, || begin(phases, mark));
             done = at;
         }
         self.spend(secs - done, secs, &job);
@@ -46,7 +43,7 @@ impl Phases {
     }
 
     fn active(&self) -> Vec<usize> {
-        let mut active: Vec<usize> = self.current.iter().chain(&self.open).copied().collect();
+        let mut active: Vec<usize> = self.open.all().copied().collect();
         // One that began twice is one.
         active.sort_unstable();
         active.dedup();
@@ -65,37 +62,22 @@ impl Phases {
         }
     }
 
-    fn heed(&mut self, mark: &Mark) {
-        match mark.kind {
-            MarkKind::Begin if self.open.len() < OPEN => {
-                let phase = self.begin(&mark.name);
-                self.open.extend(phase);
-            }
-            MarkKind::End => {
-                let ended = self.open.iter().rposition(|phase| self.phases[*phase].name == mark.name);
-                ended.map(|ended| self.open.remove(ended));
-            }
-            MarkKind::Next => self.current = self.begin(&mark.name),
-            _ => (),
-        }
-    }
-
-    /// The phase of this name, which begins. `None` when there are too many.
-    fn begin(&mut self, name: &str) -> Option<usize> {
-        let known = self.phases.iter().position(|phase| phase.name == name);
-        let index = known.or_else(|| {
-            (self.phases.len() < PHASES).then(|| {
-                self.phases.push(PhaseSummary { name: name.to_owned(), ..PhaseSummary::default() });
-                self.phases.len() - 1
-            })
-        })?;
-        self.phases[index].times += 1;
-        Some(index)
-    }
-
     pub(crate) fn summary(&self) -> Vec<PhaseSummary> {
         self.phases.clone()
     }
+}
+
+/// The phase of this mark, which begins. `None` when there are too many.
+fn begin(phases: &mut Vec<PhaseSummary>, mark: &Mark) -> Option<usize> {
+    let known = phases.iter().position(|phase| phase.name == mark.name);
+    let index = known.or_else(|| {
+        (phases.len() < PHASES).then(|| {
+            phases.push(PhaseSummary { name: mark.name.clone(), ..PhaseSummary::default() });
+            phases.len() - 1
+        })
+    })?;
+    phases[index].times += 1;
+    Some(index)
 }
 
 /// What the job used in a phase. A sample in which one began or ended is shared out by time.
@@ -109,7 +91,7 @@ pub struct PhaseSummary {
     pub secs: f64,
     /// CPU time of the job in it.
     pub cpu_secs: f64,
-    /// The most memory that the job had at a sample in it; null when it had none there. `process_memory_mib`
+    /// The most memory that the job had resident at a sample in it, with pages of files, other than its peak over the run; null when it had none there. `process_memory_mib`
     pub peak_memory_mib: Option<f64>,
     /// Bytes that the job read from storage.
     pub disk_read_bytes: f64,
@@ -157,10 +139,10 @@ mod tests {
 
     #[test]
     fn names_without_end_are_not_kept() {
-        let mut phases = Phases::default();
+        let mut phases = Vec::new();
         for number in 0..5000 {
-            phases.heed(&Mark { name: number.to_string(), kind: MarkKind::Begin, at_ms: 0 });
+            begin(&mut phases, &Mark { name: number.to_string(), ..Mark::default() });
         }
-        assert!(phases.phases.len() <= PHASES && phases.open.len() == OPEN);
+        assert_eq!(phases.len(), PHASES);
     }
 }

@@ -11,6 +11,7 @@ use resource_tracker_metrics::RunMetrics;
 use resource_tracker_sinks::set_aside_of;
 
 use crate::kinds::Kinds;
+use crate::recorded::{LeftOut, RecordedSample, sample_of};
 use crate::run_statistics::RunStatistics;
 use crate::summary::Summary;
 
@@ -98,7 +99,7 @@ impl Reader<'_> {
         let mut first = Vec::new();
         // That it cannot be read is said when the rest of it cannot be either.
         let _ = file.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut first);
-        let goes_on = sample_of(&first).is_ok_and(|sample| sample.read_all::<RunMetrics>().next().is_none());
+        let goes_on = sample_of(&first).is_ok_and(|line| line.sample.read_all::<RunMetrics>().next().is_none());
         if goes_on && path != Path::new(STDIN) {
             let parts = set_aside_of(path).with_context(|| format!("cannot look for parts of {}", path.display()))?;
             for part in parts {
@@ -113,7 +114,7 @@ impl Reader<'_> {
     fn read(&mut self, path: &Path, mut file: Box<dyn BufRead>) -> anyhow::Result<()> {
         let name = path.display();
         let (mut line, mut number, mut samples, mut names) = (Vec::new(), 0_u64, 0_u64, Vec::new());
-        let mut unreadable: Option<(u64, String)> = None;
+        let mut left_out = LeftOut::default();
         loop {
             line.clear();
             number += 1;
@@ -125,7 +126,7 @@ impl Reader<'_> {
                 self.note(path, format!("{name} ends early, in line {number}: {error}"));
                 break;
             }
-            let has_nothing_good = samples == 0 && unreadable.as_ref().is_some_and(|(count, _)| *count == BAD_LINES);
+            let has_nothing_good = samples == 0 && left_out.lines() == BAD_LINES;
             if line.is_empty() || has_nothing_good {
                 break;
             }
@@ -136,8 +137,9 @@ impl Reader<'_> {
                 bail!("{name} is no recording: line {number} is longer than {} MiB", LONGEST_LINE >> 20);
             }
             match sample_of(&line) {
-                Ok(sample) => {
+                Ok(RecordedSample { sample, impossible }) => {
                     samples += 1;
+                    left_out.add_figures(number, &impossible);
                     check_names(&sample, &mut names)
                         .with_context(|| format!("{name} is no recording: line {number}"))?;
                     self.add(path, &sample, samples == 1)?;
@@ -145,16 +147,16 @@ impl Reader<'_> {
                 Err(_) if !line.ends_with(b"\n") && samples > 0 => {
                     self.note(path, format!("the last line of {name} is cut short"));
                 }
-                Err(error) => unreadable.get_or_insert((0, format!("line {number} {error}"))).0 += 1,
+                Err(problem) => left_out.add_line(number, &problem),
             }
         }
         if samples == 0 {
-            bail!("{name} is no recording: {}", unreadable.map_or("it is empty".into(), |(_, first)| first));
+            bail!(
+                "{name} is no recording: {}",
+                if left_out.lines() > 0 { left_out.first_line() } else { "it is empty" }
+            );
         }
-        if let Some((count, first)) = unreadable {
-            let lines = if count == 1 { "1 line was" } else { &format!("{count} lines were") };
-            self.note(path, format!("{lines} left out of {name}: {first}"));
-        }
+        left_out.sentences(&format!(" of {name}")).for_each(|sentence| self.note(path, sentence));
         Ok(())
     }
 
@@ -203,22 +205,6 @@ fn decompressed(file: impl Read + 'static) -> io::Result<Box<dyn BufRead>> {
     } else {
         Box::new(file)
     })
-}
-
-/// The sample that is recorded in this line.
-///
-/// # Errors
-/// What the line is instead, to be said after its number.
-pub fn sample_of(line: &[u8]) -> Result<Sample, String> {
-    if line.starts_with(b"timestamp,") {
-        return Err("is of a CSV; only JSON Lines can be read (--format json)".into());
-    }
-    let text = std::str::from_utf8(line).map_err(|_| "is no text")?;
-    let sample = Sample::from_json(text).map_err(|error| format!("is no JSON object: {error}"))?;
-    match sample.timestamp().is_zero() {
-        true => Err("has no timestamp_ms".into()),
-        false => Ok(sample),
-    }
 }
 
 /// Adds the names of the sections to those that the file had before. They are kept for good, and must be few.

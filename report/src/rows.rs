@@ -9,11 +9,14 @@ use crate::gpu::GpuSummary;
 use crate::job::JobSummary;
 use crate::machine::MachineSummary;
 use crate::phases::PhaseSummary;
+use crate::programs::{ProgramSummary, largest};
 use crate::summary::Summary;
 use crate::units::{bytes, memory, time};
 
 /// So many GPUs have a row each; more share one.
 const GPU_ROWS: usize = 4;
+/// So many programs are named.
+const PROGRAMS: usize = 3;
 /// So many phases have a row each; the others are in the JSON.
 const PHASE_ROWS: usize = 4;
 const LONGEST_TITLE: usize = 120;
@@ -61,6 +64,7 @@ impl Rows {
         }
         of_gpus(&summary.gpus, &mut rows);
         rows.extend(waits(summary));
+        rows.extend(busiest(&summary.programs));
         of_phases(&summary.phases, &mut rows);
         rows.iter_mut().for_each(|row| row.text = printable(&row.text));
         Self {
@@ -122,7 +126,7 @@ pub fn signal_name(number: i32) -> String {
 
 fn of_job(job: &JobSummary, rows: &mut Vec<Row>) {
     if let Some(cores) = job.cores {
-        let share = job.core_limit.map(|limit| cores.mean / limit);
+        let share = job.core_limit.and_then(|limit| share(cores.mean, limit));
         let of = job.core_limit.map(|limit| format!(" of {}", number(limit))).unwrap_or_default();
         let noun = if job.core_limit == Some(1.0) { "core" } else { "cores" };
         let text = format!("{:.2}{of} {noun}{}, peak {:.2}", cores.mean, percent(share), cores.peak);
@@ -133,16 +137,17 @@ fn of_job(job: &JobSummary, rows: &mut Vec<Row>) {
         rows.push(Row { label: "CPU time".into(), share: None, text });
     }
     if let Some(peak) = job.peak_memory_mib {
-        let share = job.memory_limit_mib.map(|limit| peak / limit);
+        let share = job.memory_limit_mib.and_then(|limit| share(peak, limit));
         let of = job.memory_limit_mib.map(|limit| format!(" of {}", memory(limit))).unwrap_or_default();
-        let resident = job.memory_mib.map(|held| format!(", resident {}", memory(held.peak))).unwrap_or_default();
+        // What is resident can be more than was needed: files that are mapped. (80 columns have no room for the share then.)
+        let more = match job.memory_mib {
+            Some(held) if held.peak > peak => format!(", {} with files", memory(held.peak)),
+            Some(held) => format!("{}, resident {}", percent(share), memory(held.peak)),
+            None => percent(share),
+        };
         // Processes that peaked together between two samples are not seen.
         let peak_is = if job.peak_source == Some(PeakSource::Sampled) { "at least" } else { "peak" };
-        rows.push(Row {
-            label: "Memory".into(),
-            share,
-            text: format!("{peak_is} {}{of}{}{resident}", memory(peak), percent(share)),
-        });
+        rows.push(Row { label: "Memory".into(), share, text: format!("{peak_is} {}{of}{more}", memory(peak)) });
     }
     if let (Some(read), Some(written)) = (job.disk_read_bytes, job.disk_write_bytes) {
         rows.push(disk(read, written));
@@ -156,12 +161,12 @@ fn of_job(job: &JobSummary, rows: &mut Vec<Row>) {
 
 fn of_machine(machine: &MachineSummary, rows: &mut Vec<Row>) {
     if let (Some(cores), Some(cpus)) = (machine.cores, machine.cpus) {
-        let share = Some(cores.mean / f64::from(cpus));
+        let share = share(cores.mean, f64::from(cpus));
         let text = format!("{:.2} of {cpus} cores{}, peak {:.2}", cores.mean, percent(share), cores.peak);
         rows.push(Row { label: "CPU".into(), share, text });
     }
     if let (Some(used), Some(total)) = (machine.memory_mib, machine.memory_total_mib) {
-        let share = Some(used.peak / total as f64);
+        let share = share(used.peak, total as f64);
         let (peak, mean) = (memory(used.peak), memory(used.mean));
         let text = format!("peak {peak} of {}{}, mean {mean}", memory(total as f64), percent(share));
         rows.push(Row { label: "Memory".into(), share, text });
@@ -169,6 +174,11 @@ fn of_machine(machine: &MachineSummary, rows: &mut Vec<Row>) {
     if let (Some(read), Some(written)) = (machine.disk_read_bytes, machine.disk_write_bytes) {
         rows.push(disk(read, written));
     }
+}
+
+/// `None` of nothing, which a recording can say there was.
+fn share(used: f64, of: f64) -> Option<f64> {
+    (of > 0.0).then(|| used / of)
 }
 
 fn percent(share: Option<f64>) -> String {
@@ -212,7 +222,7 @@ fn of_phases(phases: &[PhaseSummary], rows: &mut Vec<Row>) {
     let shortest = lengths.get(shown.wrapping_sub(1)).copied().unwrap_or(0.0);
     for phase in phases.iter().filter(|phase| phase.secs >= shortest).take(shown) {
         let cores = if phase.secs > 0.0 { phase.cpu_secs / phase.secs } else { 0.0 };
-        let peak = phase.peak_memory_mib.map(|peak| format!(", peak {}", memory(peak))).unwrap_or_default();
+        let peak = phase.peak_memory_mib.map(|peak| format!(", resident {}", memory(peak))).unwrap_or_default();
         let text = format!("{}: {}, {cores:.2} cores{peak}", phase.name, time(phase.secs));
         rows.push(Row { label: "Phase".into(), share: None, text });
     }
@@ -248,6 +258,19 @@ fn waits(summary: &Summary) -> Option<Row> {
     Some(Row { label: "Waited".into(), share: None, text })
 }
 
+/// The programs that used most CPU time, and the one that had most memory.
+fn busiest(programs: &[ProgramSummary]) -> Option<Row> {
+    let largest = largest(programs)?;
+    let used = programs.iter().take(PROGRAMS).filter(|program| program.cpu_secs > 0.0);
+    let mut used: Vec<String> = used.map(|program| format!("{} {}", program.name, time(program.cpu_secs))).collect();
+    if let Some(first) = used.first_mut() {
+        *first += " of CPU time";
+    }
+    let most = format!("most memory {} {}", largest.name, memory(largest.peak_rss_mib));
+    let text = if used.is_empty() { most } else { format!("{}; {most}", used.join(", ")) };
+    Some(Row { label: "Busiest".into(), share: None, text })
+}
+
 /// What is worth to be shown of it. `None` when nothing is.
 fn listed<const N: usize>(waited: [(Option<f64>, &str); N], shown: impl Fn(f64) -> Option<String>) -> Option<String> {
     let parts = waited.into_iter().filter_map(|(waited, what)| Some(format!("{} for {what}", shown(waited?)?)));
@@ -261,7 +284,7 @@ fn remarks(summary: &Summary) -> Vec<(&'static str, String)> {
         remarks.push(("Held up", format!("by {}: {}", noun(bound.by), bound.because)));
     }
     if let Some(advice) = &summary.advice {
-        remarks.push(("Ask for", advice.slurm.clone()));
+        remarks.push(("Ask for", advice.in_words()));
     }
     remarks.extend(summary.problems.iter().map(|problem| ("Missing", problem.clone())));
     remarks.extend(summary.notes.iter().map(|note| ("Note", note.clone())));

@@ -12,6 +12,7 @@ use crate::kinds::Kinds;
 use crate::machine::Machine;
 use crate::other_sections::OtherSections;
 use crate::phases::Phases;
+use crate::programs::Programs;
 use crate::readable::Readable;
 use crate::summary::{Summary, Times};
 
@@ -34,6 +35,7 @@ pub struct RunStatistics {
     cloud: Option<CloudMetrics>,
     cgroup: Cgroup,
     phases: Phases,
+    programs: Programs,
     others: OtherSections,
     readable: Readable,
 }
@@ -59,12 +61,13 @@ impl RunStatistics {
         self.last = sample.timestamp();
         self.samples += 1;
         self.secs += secs;
-        let Self { job, machine, gpus, cgroup, phases, others, readable, .. } = self;
+        let Self { job, machine, gpus, cgroup, phases, programs, others, readable, .. } = self;
         job.add(sample, secs, readable);
         machine.add(sample, secs, readable);
         gpus.add(sample, secs, readable);
         cgroup.add(sample, secs, readable);
         phases.add(sample, secs, readable);
+        programs.add(sample, secs, readable);
         others.add(sample, secs, kinds);
         if let Some(run) = readable.first::<RunMetrics>(sample) {
             self.run = Some(run.into_owned());
@@ -110,6 +113,7 @@ impl RunStatistics {
             cloud: self.cloud.clone(),
             cgroup: self.cgroup.summary(is_own),
             phases: self.phases.summary(),
+            programs: self.programs.summary(),
             sections: self.others.summary(),
             bound: None,
             advice: None,

@@ -15,6 +15,7 @@ use crate::machine::MachineSummary;
 use crate::notes::notes;
 use crate::other_sections::Figure;
 use crate::phases::PhaseSummary;
+use crate::programs::ProgramSummary;
 
 /// A run that is shorter tells too little.
 const SHORTEST_SECS: f64 = 1.0;
@@ -41,6 +42,9 @@ pub struct Summary {
     pub cgroup: Option<CgroupSummary>,
     /// What the job used in each of the phases that it named.
     pub phases: Vec<PhaseSummary>,
+    /// The programs of the job that used most CPU time, the busiest first, and the one that had most memory. Empty unless the
+    /// recording lists the busiest processes (`top`).
+    pub programs: Vec<ProgramSummary>,
     /// Figures of other sections, such as those of plugins, by their paths: `infiniband[mlx5_0].port_rcv_data_bytes`.
     pub sections: BTreeMap<String, Figure>,
     /// What held the job up, where the figures say so.

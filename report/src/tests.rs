@@ -111,7 +111,7 @@ fn figures_of_a_plain_run() {
                     Memory     [----------------]  peak 120 MiB of 16 GiB (1 %), resident 100 MiB\n\
                     Disk       10 kB read, 20 kB written\n\
                     Processes  2 at most, 3 threads\n\
-                    Ask for    --cpus-per-task=2 --mem=144M\n\
+                    Ask for    2 cores, 144 MiB; Slurm: --cpus-per-task=2 --mem=144M\n\
                     Note       2.0 of 8 cores were enough for 95 % of the time: 2 will do\n";
     assert_eq!(text(&summary, PLAIN), expected);
 }
@@ -124,6 +124,9 @@ fn what_held_it_up() {
     for (change, expected) in [
         (busy(7.9), Some(Resource::Cpu)),
         (busy(1.0), Some(Resource::OneCore)),
+        // A thread that waits now and then is not held up by its core.
+        (busy(0.85), None),
+        (both(busy(0.95), &cgroup(&json!({ "cpu_pressure_some_secs": 0.1, "io_pressure_some_secs": 0.1 }))), None),
         (busy(4.0), None),
         (idle.clone(), Some(Resource::Waiting)),
         (both(busy(0.01), &machine(8.0)), None),
@@ -154,6 +157,19 @@ fn what_held_it_up() {
     }
     let short = run_of(2, &json!({ "exit_code": 0 }), &busy(7.9));
     assert_eq!((short.bound, short.advice), (None, None), "two samples say little");
+}
+
+#[test]
+fn what_memory_is_meant_and_who_was_busiest() {
+    let process = |pid: u32, name: &str, cores: f64, rss: f64| json!({ "pid": pid, "name": name, "cores_used": cores, "rss_mib": rss });
+    let top = json!([process(7, "cc1\u{1b}", 1.5, 90.0), process(8, "ld", 0.1, 600.0)]);
+    let said = text(&run(&json!({ "cpu": { "process_memory_mib": 150.0 }, "top_processes": top })), PLAIN);
+    for line in [
+        "Memory     [----------------]  peak 120 MiB of 16 GiB, 150 MiB with files\n",
+        "Busiest    cc1  15.0 s of CPU time, ld 1.00 s; most memory ld 600 MiB\n",
+    ] {
+        assert!(said.contains(line), "{said}");
+    }
 }
 
 #[test]

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use resource_tracker_core::prelude::*;
+use resource_tracker_metrics::cpu_list;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use crate::cpu_list;
 use crate::job::JobDetails;
 use crate::pid_namespace::speaks_of_us;
 use crate::procfile::attribute;

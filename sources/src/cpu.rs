@@ -3,11 +3,10 @@
 use std::time::Instant;
 
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
-use resource_tracker_metrics::CpuMetrics;
+use resource_tracker_metrics::{CpuMetrics, cpu_list};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cpu_list;
 use crate::process_count::{ProcessCount, Tasks};
 use crate::procfile::{FASTEST, ProcFile, percent, rate};
 use crate::scan::{decimal, find_near, lines, number, numbers, words};

@@ -1,8 +1,8 @@
 //! At which frequency the CPUs run: `/sys/devices/system/cpu/cpu*/cpufreq`.
 
 use resource_tracker_core::prelude::*;
+use resource_tracker_metrics::cpu_list;
 
-use crate::cpu_list;
 use crate::procfile::ProcFile;
 use crate::scan::{number, words};
 

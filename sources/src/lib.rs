@@ -5,7 +5,6 @@ mod affinity;
 pub mod cgroup;
 mod cloud;
 mod cpu;
-mod cpu_list;
 pub mod cpufreq;
 mod derived;
 mod disk;

@@ -242,6 +242,25 @@ fn what_is_asked_without_its_argument_prints_help_as_it_is() {
 }
 
 #[test]
+fn a_slip_in_the_name_of_a_tool_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = |program: &str| {
+        format!("resource-tracker: error: cannot run {program}: No such file or directory (os error 2)")
+    };
+    for (program, hint) in
+        [("sumary", "; did you mean `resource-tracker summary`?"), ("nobody-knows", ""), ("./sumary", "")]
+    {
+        let output = with(folder.path(), &[], &["-q", program, "run.jsonl"]);
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(127), format!("{}{hint}\n", error(program))));
+    }
+    // It is there, but not what it needs.
+    fs::write(folder.path().join("sumary"), "#!/nonexistent/interpreter\n").unwrap();
+    fs::set_permissions(folder.path().join("sumary"), fs::Permissions::from_mode(0o755)).unwrap();
+    let output = with(folder.path(), &[("PATH", folder.path().to_str().unwrap())], &["-q", "sumary", "run.jsonl"]);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(127), error("sumary") + "\n"));
+}
+
+#[test]
 fn two_dashes_with_no_command_after_them_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     for arguments in [&["--"][..], &["-o", "run.jsonl", "--"], &["-q", "-i", "0.1", "--"], &["--pid", "1", "--"]] {

@@ -167,3 +167,36 @@ fn fish_completes() {
     assert!(complete("summary my").contains("my run.jsonl"));
     assert!(complete("-- ").contains("fruitful"));
 }
+
+/// What the program itself offers for the last of these words, in this folder.
+fn offered(folder: &Path, words: &[&str]) -> String {
+    let mut offers = command(tracker());
+    offers.args(["completions", "bash", "--at", &(words.len() - 1).to_string(), "--"]).args(words).current_dir(folder);
+    text(&offers.output().unwrap().stdout)
+}
+
+#[test]
+fn a_slip_in_the_configuration_hides_no_names() {
+    let folder = tempfile::tempdir().unwrap();
+    for slip in [
+        "[sources.nobody]",
+        "[sources]\ncpu = 7",
+        "sources = 7",
+        "[nothing]",
+        "[tracker]\nintervall = 1",
+        "[sinks.file]\npaht = 1",
+    ] {
+        fs::write(folder.path().join("resource-tracker.toml"), slip.to_owned() + "\n").unwrap();
+        let words = offered(folder.path(), &["resource-tracker", "--enable", ""]);
+        assert!(["cpu", "disk", "file"].iter().all(|name| words.lines().any(|word| word == *name)), "{slip}: {words}");
+    }
+}
+
+#[test]
+fn figures_of_a_limit_are_offered() {
+    let at = Path::new("/");
+    for (word, expected) in [("peak_m", "nothing\npeak_memory\n"), ("'peak_m", "nothing\npeak_memory\n")] {
+        assert_eq!(offered(at, &["resource-tracker", "compare", "--fail-if", word]), expected);
+    }
+    assert!(offered(at, &["resource-tracker", "compare", "--budget", ""]).contains("\ncpu_time\n"));
+}

@@ -85,6 +85,16 @@ fn without_a_tracker_nothing_happens() {
 }
 
 #[test]
+fn a_mark_without_a_name_is_told_what_there_is() {
+    for arguments in [&["mark"][..], &["mark", "--begin"], &["mark", "--end"]] {
+        let output = track(arguments);
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+        assert!(["mark NAME says", "--begin NAME", "--end NAME"].iter().all(|part| said.contains(part)), "{said}");
+    }
+}
+
+#[test]
 fn the_nearest_tracker_hears_it() {
     let folder = tempfile::tempdir().unwrap();
     let (inner, outer) = (folder.path().join("inner.jsonl"), folder.path().join("outer.jsonl"));

@@ -148,6 +148,8 @@ fn several_runs_are_in_one_page() {
     let whole = record(&one, "sleep 0.3");
     let mut failed = whole.clone();
     failed.last_mut().unwrap()["outcome"]["exit_code"] = json!(3);
+    failed[0]["run"]["labels"] = json!({ "job_name": "nightly", "stage_name": "test" });
+    failed[0]["run"]["tags"] = json!({ "seed": "7" });
     failed[1]["cpu"]["process_peak_memory_mib"] = json!(2048);
     write(&other, &[whole, failed].concat());
     let page = folder.path().join("report.html");
@@ -160,6 +162,7 @@ fn several_runs_are_in_one_page() {
         assert_eq!(&shown(&seen, index), expected);
     }
     assert!(seen.elements.contains("3 runs") && seen.elements.contains("1 failed"));
+    assert!(seen.elements.contains(">Labels<") && seen.elements.contains(">nightly, stage name: test, seed: 7<"));
     assert!(seen.elements.contains("2.00 GiB") || seen.elements.contains("2 GiB"));
 }
 

@@ -291,6 +291,10 @@ fn what_is_wrong_with_a_recording_is_said() {
     strange[2]["memory"] = json!(7);
     let mut backwards = whole.clone();
     backwards[2]["timestamp_ms"] = json!(5);
+    let mut impossible = whole.clone();
+    impossible[1]["cpu"]["process_gpu_utilized"] = json!(u32::MAX);
+    impossible[2]["cpu"]["process_memory_mib"] = json!(1e308);
+    impossible.last_mut().unwrap()["outcome"]["wall_secs"] = json!(-1e308);
     let mut newer = whole.clone();
     newer[1]["cpu"]["process_accounting"] = json!("telepathy");
     newer[1]["tomorrow"] = json!({ "figure": 7 });
@@ -308,6 +312,7 @@ fn what_is_wrong_with_a_recording_is_said() {
             Some("1 line was left out"),
         ),
         ("strange.jsonl", lines(&strange).into_bytes(), Some("cpu could not be read 1 time")),
+        ("impossible.jsonl", lines(&impossible).into_bytes(), Some("3 figures that cannot be were left out of ")),
         ("backwards.jsonl", lines(&backwards).into_bytes(), Some("the clock was set back")),
         ("newer.jsonl", lines(&newer).into_bytes(), None),
     ] {
@@ -319,6 +324,14 @@ fn what_is_wrong_with_a_recording_is_said() {
         let (stdout, _, code) = summarize(&[at(name).to_str().unwrap()]);
         assert!(stdout.contains("\nMissing ") && code == Some(0), "{name}: {stdout}");
     }
+    let summary = as_json(&at("impossible.jsonl"));
+    let gpus = summary["job"]["peak_gpus_used"].as_f64();
+    assert!(summary["outcome"].is_null() && gpus.is_none_or(|gpus| gpus < 1000.0), "{summary}");
+    assert!(number(&summary, "/job/memory_mib/peak") < 1e6, "the others are as they were: {summary}");
+    let both = [at("whole.jsonl"), at("impossible.jsonl")].map(|path| path.to_str().unwrap().to_owned());
+    let output = track(["compare", &both[0], &both[1]]);
+    let said = text(&output.stderr);
+    assert!(said.contains("impossible.jsonl: 3 figures that cannot be were left out"), "{said}");
     let summary = as_json(&at("newer.jsonl"));
     assert_eq!(summary["problems"], json!([]), "what is new is no problem");
     let figure = &summary["sections"]["tomorrow.figure"];

@@ -123,14 +123,25 @@ fn a_signal_ends_it_as_the_key_does() {
     let folder = tempfile::tempdir().unwrap();
     let pid = folder.path().join("pid");
     let mut terminal = Terminal::new();
-    for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
+    for (signal, code) in [
+        (Signal::SIGTERM, "code=0."),
+        (Signal::SIGHUP, "code=0."),
+        (Signal::SIGINT, "code=0."),
+        (Signal::SIGQUIT, "code=131."),
+        (Signal::SIGABRT, "code=134."),
+    ] {
         terminal.press(&format!("sh -c 'echo $$ > {}; exec {} view'\n", pid.display(), tracker().display()));
         terminal.expect_picture(&["the machine", "q quit"]);
         assert!(terminal.is_taken());
         let process = fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
         kill(Pid::from_raw(process), signal).unwrap();
-        assert_ended(&mut terminal, "code=0.");
+        assert_ended(&mut terminal, code);
     }
+    terminal.press(&format!("{} view\n", tracker().display()));
+    terminal.expect_picture(&["the machine", "q quit"]);
+    // Ctrl-\ is a key here.
+    terminal.press("\x1c");
+    assert_ended(&mut terminal, "code=131.");
 }
 
 #[test]
@@ -203,6 +214,9 @@ fn what_cannot_be_shown_is_said_and_leaves_the_terminal_alone() {
     assert_ended(&mut terminal, "code=2.");
     terminal.press(&view(Path::new("/nonexistent")));
     terminal.expect("cannot read /nonexistent: No such file or directory");
+    assert_ended(&mut terminal, "code=2.");
+    terminal.press(&view(Path::new("/dev/zero")));
+    terminal.expect("/dev/zero is no recording: line 1 is no JSON object");
     assert_ended(&mut terminal, "code=2.");
     // One that is empty is waited for, and what it says cannot do anything to the terminal.
     let path = folder.path().join("empty.jsonl");

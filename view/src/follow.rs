@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use resource_tracker_metrics::RunMetrics;
-use resource_tracker_report::{BAD_LINES, LONGEST_LINE, check_names, sample_of};
+use resource_tracker_report::{BAD_LINES, LONGEST_LINE, LeftOut, RecordedSample, check_names, sample_of};
 use resource_tracker_sinks::set_aside_of;
 
 use crate::feed::{Event, Feed};
@@ -17,6 +17,8 @@ use crate::moment::{Moment, pid_of};
 
 /// How often is looked whether there is more.
 const PAUSE: Duration = Duration::from_millis(200);
+/// What begins otherwise than a sample, and has no end of a line within so many bytes, is no recording.
+const LONGEST_GUESS: usize = 64 << 10;
 const STDIN: &str = "-";
 
 /// Gives the samples of a recording to the screen, from a thread of its own, until the screen is closed. `-` is standard input.
@@ -61,13 +63,16 @@ fn follow_to_its_end(path: &Path, file: &mut GrowingFile, lines: &mut Lines) -> 
 fn older_parts(path: &Path, identity: Identity) -> Vec<PathBuf> {
     let mut first = Vec::new();
     if let Ok(mut file) = GrowingFile::open(path) {
-        while !first.contains(&b'\n')
-            && first.len() as u64 <= LONGEST_LINE
-            && matches!(file.read(&mut first), Ok(Look::More))
-        {}
+        let mut before = 0;
+        while !first[before..].contains(&b'\n') && first.len() as u64 <= LONGEST_LINE {
+            before = first.len();
+            if !matches!(file.read(&mut first), Ok(Look::More)) {
+                break;
+            }
+        }
     }
     let line = first.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let goes_on = sample_of(line).is_ok_and(|sample| sample.read_all::<RunMetrics>().next().is_none());
+    let goes_on = sample_of(line).is_ok_and(|line| line.sample.read_all::<RunMetrics>().next().is_none());
     if !goes_on {
         return Vec::new();
     }
@@ -96,10 +101,12 @@ struct Lines {
     feed: Feed,
     /// What was read and is no whole line yet.
     text: Vec<u8>,
+    /// So much of it is known to have no end of a line.
+    searched: usize,
     number: u64,
     samples: u64,
-    /// How many lines were no samples, and what the first of them was.
-    bad: Option<(u64, String)>,
+    left_out: LeftOut,
+    /// So much of that was told.
     told: u64,
     /// The line up to which the screen knows that all was read.
     caught_up: Option<u64>,
@@ -113,9 +120,10 @@ impl Lines {
             name: path.display().to_string(),
             feed,
             text: Vec::new(),
+            searched: 0,
             number: 0,
             samples: 0,
-            bad: None,
+            left_out: LeftOut::default(),
             told: 0,
             caught_up: None,
             names: Vec::new(),
@@ -135,7 +143,10 @@ impl Lines {
                     }
                 }
                 Ok(Look::End) => return Ok(()),
-                Ok(Look::Shrunk) => self.text.clear(),
+                Ok(Look::Shrunk) => {
+                    self.text.clear();
+                    self.searched = 0;
+                }
                 Err(error) if self.samples == 0 => {
                     return Err(error).with_context(|| format!("cannot read {}", self.name));
                 }
@@ -149,27 +160,31 @@ impl Lines {
     }
 
     fn take(&mut self) -> anyhow::Result<()> {
-        let text = std::mem::take(&mut self.text);
-        let mut rest = &text[..];
-        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-            let line;
-            (line, rest) = (&rest[..end], &rest[end + 1..]);
+        let mut text = std::mem::take(&mut self.text);
+        let mut begin = 0;
+        while let Some(length) = text[self.searched..].iter().position(|byte| *byte == b'\n') {
+            let end = self.searched + length;
             self.number += 1;
-            if !line.iter().all(u8::is_ascii_whitespace) {
-                self.line(line)?;
+            if !text[begin..end].iter().all(u8::is_ascii_whitespace) {
+                self.line(&text[begin..end])?;
             }
+            (begin, self.searched) = (end + 1, end + 1);
         }
-        self.text = rest.to_vec();
+        text.drain(..begin);
+        self.searched = text.len();
+        self.text = text;
         if self.text.len() as u64 > LONGEST_LINE {
             bail!("{} is no recording: line {} is longer than {} MiB", self.name, self.number + 1, LONGEST_LINE >> 20);
         }
-        Ok(())
+        // Of what never ends there is no other time to look at it.
+        if self.text.len() > LONGEST_GUESS { self.check_beginning() } else { Ok(()) }
     }
 
     fn line(&mut self, line: &[u8]) -> anyhow::Result<()> {
         match sample_of(line) {
-            Ok(sample) => {
+            Ok(RecordedSample { sample, impossible }) => {
                 self.samples += 1;
+                self.left_out.add_figures(self.number, &impossible);
                 check_names(&sample, &mut self.names)
                     .with_context(|| format!("{} is no recording: line {}", self.name, self.number))?;
                 let moment = Moment::of(&sample, None);
@@ -178,9 +193,8 @@ impl Lines {
                 self.feed.give(Moment { pid, ..moment })?;
             }
             Err(problem) => {
-                let (count, _) = self.bad.get_or_insert_with(|| (0, format!("line {} {problem}", self.number)));
-                *count += 1;
-                if self.samples == 0 && *count == BAD_LINES {
+                self.left_out.add_line(self.number, &problem);
+                if self.samples == 0 && self.left_out.lines() == BAD_LINES {
                     self.check()?;
                 }
             }
@@ -196,19 +210,21 @@ impl Lines {
 
     /// Says what was left out. It fails when nothing was a sample, and what is there cannot become one.
     fn check(&mut self) -> anyhow::Result<()> {
-        if let Some((count, first)) = &self.bad {
-            if self.samples == 0 {
-                bail!("{} is no recording: {first}", self.name);
-            }
-            if *count > self.told {
-                let lines = if *count == 1 { "1 line was" } else { &format!("{count} lines were") };
-                self.feed.note(format!("{lines} left out: {first}"));
-                self.told = *count;
-            }
+        if self.samples == 0 && self.left_out.lines() > 0 {
+            bail!("{} is no recording: {}", self.name, self.left_out.first_line());
         }
+        if self.left_out.count() > self.told {
+            self.told = self.left_out.count();
+            self.feed.note(self.left_out.sentences("").collect::<Vec<_>>().join("; "));
+        }
+        self.check_beginning()
+    }
+
+    /// Fails when what is there of the first line cannot become a sample.
+    fn check_beginning(&self) -> anyhow::Result<()> {
         let begin = self.text.iter().find(|byte| !byte.is_ascii_whitespace());
         if self.samples == 0 && begin.is_some_and(|byte| *byte != b'{') {
-            bail!("{} is no recording: line 1 is no JSON object", self.name);
+            bail!("{} is no recording: line {} is no JSON object", self.name, self.number + 1);
         }
         Ok(())
     }
@@ -308,6 +324,9 @@ mod tests {
             let failure = failure(contents);
             assert!(failure.starts_with(said), "{failure}");
         }
+        let mut endless = Lines::new(Path::new("zero"), channel().0);
+        let failure = endless.read_all(&mut GrowingFile::open(Path::new("/dev/zero")).unwrap()).unwrap_err();
+        assert_eq!(failure.to_string(), "zero is no recording: line 1 is no JSON object");
         assert!(follow(Path::new("/nonexistent"), channel().0).is_err());
     }
 }

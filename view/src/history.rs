@@ -1,7 +1,7 @@
 //! What is kept of a run while it is looked at: figures over all of its time, in memory that does not grow with it.
 
-use resource_tracker_metrics::{Mark, MarkKind, OutcomeMetrics, RunMetrics};
-use resource_tracker_report::printable;
+use resource_tracker_metrics::{Mark, OutcomeMetrics, RunMetrics};
+use resource_tracker_report::{Span, Spans, printable};
 
 use crate::moment::Moment;
 
@@ -9,8 +9,6 @@ use crate::moment::Moment;
 const POINTS: usize = 16_384;
 /// So many samples are kept whole.
 const MOMENTS: usize = 1024;
-/// Phases that come after have no name on the screen.
-const PHASES: usize = 1000;
 const LONGEST_TITLE: usize = 500;
 
 /// A figure over time.
@@ -44,15 +42,6 @@ struct Point {
     values: [f32; SERIES],
 }
 
-/// What the job was at, by its own word.
-#[derive(Debug, Clone)]
-pub(crate) struct Phase {
-    pub(crate) name: String,
-    pub(crate) from: f64,
-    pub(crate) to: Option<f64>,
-    kind: MarkKind,
-}
-
 /// The highest of each figure.
 #[derive(Debug)]
 struct Peaks([f32; SERIES]);
@@ -62,7 +51,7 @@ struct Peaks([f32; SERIES]);
 pub(crate) struct History {
     points: Vec<Point>,
     moments: Vec<Moment>,
-    phases: Vec<Phase>,
+    phases: Spans,
     run: Option<RunMetrics>,
     pid: Option<i32>,
     host: Option<String>,
@@ -116,21 +105,7 @@ impl History {
 
     /// A mark counts within the interval of its sample.
     fn heed(&mut self, mark: &Mark, from: f64, to: f64) {
-        let at = (mark.at_ms as f64 / 1000.0 + self.shift).clamp(from.min(to), to);
-        let ends = match mark.kind {
-            MarkKind::Begin => None,
-            MarkKind::End => self
-                .phases
-                .iter_mut()
-                .rfind(|phase| phase.to.is_none() && phase.kind == MarkKind::Begin && phase.name == mark.name),
-            _ => self.phases.iter_mut().rfind(|phase| phase.to.is_none() && phase.kind == MarkKind::Next),
-        };
-        if let Some(ends) = ends {
-            ends.to = Some(at);
-        }
-        if mark.kind != MarkKind::End && self.phases.len() < PHASES {
-            self.phases.push(Phase { name: mark.name.clone(), from: at, to: None, kind: mark.kind });
-        }
+        self.phases.add(mark, (mark.at_ms as f64 / 1000.0 + self.shift).clamp(from.min(to), to));
     }
 
     /// The newest quarter stays as it is; neighbours among the others are joined until there is room again.
@@ -227,8 +202,9 @@ impl History {
         self.has(Series::JobCores) || self.has(Series::JobMemory)
     }
 
-    pub(crate) fn phases(&self) -> &[Phase] {
-        &self.phases
+    /// What the job was at, by its own word.
+    pub(crate) fn phases(&self) -> &[Span] {
+        self.phases.all()
     }
 
     pub(crate) fn outcome(&self) -> Option<&OutcomeMetrics> {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use resource_tracker_core::{Sample, Section};
 use resource_tracker_metrics::{
     CpuMetrics, Disks, GpuMetrics, Gpus, HostMetrics, JobLimitMetrics, Mark, Marks, MemoryMetrics, Networks,
-    OutcomeMetrics, PressureMetrics, ProcessMetrics, ResourcePressure, RunMetrics, TopProcesses,
+    OutcomeMetrics, PressureMetrics, ProcessMetrics, ResourcePressure, RunMetrics, TopProcesses, cpu_list,
 };
 use resource_tracker_report::printable;
 use serde::Deserialize;
@@ -271,13 +271,9 @@ fn processes_of(processes: &TopProcesses) -> impl Iterator<Item = Process> + '_ 
     })
 }
 
-/// The numbers in a list such as `0-3,6`, so many; those from zero on where it has others.
+/// The numbers in a list of CPUs, so many; those from zero on where it has others.
 fn numbers(list: &str, count: usize) -> Vec<usize> {
-    let ranges = list.split(',').filter_map(|range| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        Some(first.trim().parse::<usize>().ok()?..=last.trim().parse().ok()?)
-    });
-    let numbers: Vec<usize> = ranges.flatten().take(count + 1).collect();
+    let numbers: Vec<usize> = cpu_list::numbers(list).take(count + 1).map(|number| number as usize).collect();
     if numbers.len() == count { numbers } else { (0..count).collect() }
 }
 

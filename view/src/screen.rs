@@ -7,7 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
-use nix::sys::signal::{Signal, raise};
+use nix::sys::signal::{Signal, kill, raise};
+use nix::unistd::Pid;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::{Hide, Show};
@@ -27,6 +28,9 @@ const FRAME: Duration = Duration::from_millis(100);
 /// How often is looked whether a run is silent.
 const LOOK: Duration = Duration::from_secs(1);
 const BUFFER: usize = 64 << 10;
+const CTRL_Z: KeyEvent = KeyEvent::new(KeyCode::Char('z'), KeyModifiers::CONTROL);
+/// Terminals send what Ctrl-4 is as well, and it is read as that.
+const CTRL_BACKSLASH: KeyEvent = KeyEvent::new(KeyCode::Char('4'), KeyModifiers::CONTROL);
 
 /// A view before it is on the terminal.
 pub struct Screen {
@@ -104,7 +108,9 @@ impl Screen {
             match self.inbox.events.recv_timeout(self.until_next().map_or(wait, |next| next.min(wait))) {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Ok(Event::Failed(error)) => return Err(error),
-                Ok(Event::Key(key)) if key == KeyEvent::new(KeyCode::Char('z'), KeyModifiers::CONTROL) => {
+                // Keys that a terminal makes signals of, while it is not asked for each key.
+                Ok(Event::Key(key)) if key == CTRL_BACKSLASH => kill(Pid::this(), Signal::SIGQUIT)?,
+                Ok(Event::Key(key)) if key == CTRL_Z => {
                     sleep()?;
                     // `clear` would ask the terminal where its cursor is, whose answer the other thread takes for keys.
                     terminal.resize(terminal.size()?.into())?;

@@ -82,6 +82,7 @@ fn runs(files: &[PathBuf], kinds: &Kinds) -> anyhow::Result<Vec<RecordedRun>> {
         if runs.len() == MOST_RUNS {
             bail!("{} and what comes after it: more than {MOST_RUNS} runs are too many to compare", run.path.display());
         }
+        run.summary.problems.iter().for_each(|problem| log::warn!("{}: {problem}", run.path.display()));
         runs.push(run);
         Ok(())
     })?;

@@ -6,6 +6,7 @@ use clap::Arg;
 use clap_complete::Shell;
 use resource_tracker_core::config::Component;
 use resource_tracker_core::registry::{Kind, Registry};
+use resource_tracker_report::FIGURES;
 use serde_json::Value as Json;
 
 use super::print;
@@ -13,6 +14,9 @@ use crate::cli::Cli;
 use crate::completion::{BASH, FISH, OfShell, Word, ZSH, completion, rejoined};
 use crate::settings::{config_file, tables_and_file};
 use crate::tables::KNOWN_TABLES;
+
+/// A word that has begun with one is not whole yet.
+const QUOTES: [char; 2] = ['\'', '"'];
 
 /// The script that completes the command line.
 pub(crate) fn completions(shell: Shell) -> anyhow::Result<i32> {
@@ -38,9 +42,9 @@ pub(crate) fn completions_at(cli: &Cli, shell: Shell, place: usize, words: &[OsS
     let mut command = crate::cli::command();
     command.build();
     let found = completion(&command, &joined, &|flag| values(cli, flag));
-    let last = joined.last().map_or("", String::as_str);
+    let last = joined.last().map_or("", |word| word.trim_start_matches(QUOTES));
     // Bash knows the part behind the last `=` alone.
-    let own = words.last().filter(|word| *word != "=").map_or("", String::as_str);
+    let own = words.last().filter(|word| *word != "=").map_or("", |word| word.trim_start_matches(QUOTES));
     let known = last.strip_suffix(own).unwrap_or_default();
     let mut text = match found.of_shell {
         OfShell::Nothing => "nothing\n".to_owned(),
@@ -60,17 +64,21 @@ pub(crate) fn completions_at(cli: &Cli, shell: Shell, place: usize, words: &[OsS
     print(text.as_bytes())
 }
 
-/// The values that a flag can have: names of components, keys of the configuration. No plugin is loaded for that.
+/// The values that a flag can have: names of components, keys of the configuration, names of figures. No plugin is loaded for
+/// that.
 fn values(cli: &Cli, flag: &Arg) -> Vec<Word> {
     let flag = flag.get_id().as_str();
-    if !["enable", "disable", "set"].contains(&flag) {
-        return Vec::new();
+    match flag {
+        "enable" | "disable" | "set" => (),
+        "fail_if" | "budget" => {
+            return FIGURES.iter().map(|figure| Word::new(figure.name, figure.unit.noun())).collect();
+        }
+        _ => return Vec::new(),
     }
     let settings = tables_and_file(Registry::new(), &config_file(cli));
-    let components = Kind::ALL.into_iter().flat_map(|kind| {
-        let components = settings.components(kind).unwrap_or_default();
-        components.into_iter().map(move |component| (kind, component))
-    });
+    let components = Kind::ALL
+        .into_iter()
+        .flat_map(|kind| settings.named_components(kind).into_iter().map(move |component| (kind, component)));
     if flag != "set" {
         let word = |component: Component| Word::new(component.name, component.component_type.description);
         return components.map(|(_, component)| word(component)).collect();

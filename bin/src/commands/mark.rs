@@ -18,7 +18,11 @@ const ANCESTORS: usize = 1000;
 /// A line that is not longer than this is written whole or not at all. `PIPE_BUF`
 const LONGEST_LINE: usize = 4096;
 
-pub(crate) fn mark(name: &str, begin: bool, end: bool) -> anyhow::Result<i32> {
+const WITHOUT_NAME: &str = "mark has no NAME: mark NAME says what the command does from now on, and ends what it did before; \
+     mark --begin NAME begins it beside that, until mark --end NAME";
+
+pub(crate) fn mark(name: Option<&str>, begin: bool, end: bool) -> anyhow::Result<i32> {
+    let name = name.context(WITHOUT_NAME)?;
     let kind = match (begin, end) {
         (true, _) => MarkKind::Begin,
         (_, true) => MarkKind::End,

@@ -60,7 +60,7 @@ pub(crate) fn summary(cli: &Cli, tool: &SummaryTool) -> anyhow::Result<i32> {
         Ok(())
     })?;
     if let Some(demand) = demand.as_ref().filter(|_| count > 1 && form != Form::Json) {
-        print(format!("\nEnough for each of the runs that ended well: {}\n", demand.advice.slurm).as_bytes())?;
+        print(format!("\nEnough for each of the runs that ended well: {}\n", demand.advice.in_words()).as_bytes())?;
     }
     match servers {
         Some(servers) => say_cheapest(&servers, demand, form),

@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
@@ -26,6 +27,9 @@ use crate::tables::{JobTable, TrackerTable};
 
 /// What asks the network who rents the machine out. It is on for a token, and of no use here.
 const CLOUD: &str = "cloud";
+
+/// By these the program dies, when the terminal is as it was before.
+const FATAL: [Signal; 2] = [Signal::SIGQUIT, Signal::SIGABRT];
 
 /// So many processes of a job are listed, unless it is configured how many.
 const BUSIEST: u64 = 5;
@@ -60,12 +64,16 @@ pub(crate) fn view(cli: &Cli, inherited: &Inherited, file: Option<&Path>, speed:
         Some(file) => follow(file, screen.feed()).map(|()| None)?,
         None => live(cli, &mut screen)?,
     };
-    let stops: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
+    let stops: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().chain(FATAL).collect();
     let signals = Signals::block(&stops)?;
     inherited.let_through_all_but(&stops)?;
-    let feed = screen.feed();
+    let (feed, (fatal, ended_by)) = (screen.feed(), mpsc::channel());
     let stop = move || {
-        if signals.next().is_ok() {
+        if let Ok(arrived) = signals.next() {
+            if FATAL.iter().any(|signal| *signal as i32 == arrived.number) {
+                // It is asked for once the terminal is as before.
+                let _ = fatal.send(arrived.number);
+            }
             feed.stop();
             // Where the terminal takes no more output, the view cannot end by itself.
             signals.end_at_the_next(Ending::Killed(Signal::SIGTERM as i32));
@@ -73,7 +81,10 @@ pub(crate) fn view(cli: &Cli, inherited: &Inherited, file: Option<&Path>, speed:
     };
     thread::Builder::new().name("stop".into()).spawn(stop).context("cannot start a thread")?;
     screen.show()?;
-    Ok(0)
+    match ended_by.try_recv() {
+        Ok(signal) => Ending::Killed(signal).end(),
+        Err(_) => Ok(0),
+    }
 }
 
 /// Starts a tracker whose samples go to the screen and nowhere else. Who tracks a process is stopped by its end.
@@ -100,7 +111,7 @@ fn live(cli: &Cli, screen: &mut Screen) -> anyhow::Result<Option<Running>> {
 
 /// Tracks a process until it and its descendants have ended.
 fn watch(tracker: Tracker, pid: i32, host: Host, end: RunEnd) -> anyhow::Result<()> {
-    let (tell, joins) = std::sync::mpsc::channel();
+    let (tell, joins) = mpsc::channel();
     let mut attached = Attached::new(pid, &host.procfs, joins, tracker.run().interval);
     let observer = JobObserver::new(TrackedJob::attached(pid), host).tell_joins(tell);
     let running = tracker.observer(observer).start()?;

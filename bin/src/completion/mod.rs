@@ -13,6 +13,9 @@ pub(crate) const ZSH: &str = include_str!("resource-tracker.zsh");
 /// The script of fish.
 pub(crate) const FISH: &str = include_str!("resource-tracker.fish");
 
+/// What `man-page` is asked about: a tool, word by word.
+const TOOL_WORDS: &str = "tool";
+
 /// A word that may stand there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Word {
@@ -49,7 +52,7 @@ pub(crate) struct Completion {
 pub(crate) fn completion(command: &Command, words: &[String], values: &dyn Fn(&Arg) -> Vec<Word>) -> Completion {
     let Some((last, before)) = words.split_last() else { return OfShell::Nothing.alone() };
     let (mut tool, mut is_tool) = (command, false);
-    let (mut positionals, mut has_dashes) = (0, false);
+    let (mut positionals, mut has_dashes) = (Vec::new(), false);
     let mut waiting: Option<&Arg> = None;
     for (number, word) in before.iter().enumerate().skip(1) {
         if waiting.take().is_some() {
@@ -62,7 +65,7 @@ pub(crate) fn completion(command: &Command, words: &[String], values: &dyn Fn(&A
             None => match tool.find_subcommand(word) {
                 Some(inner) if !has_dashes => (tool, is_tool) = (inner, true),
                 _ if !is_tool => return OfShell::Command(number).alone(),
-                _ => positionals += 1,
+                _ => positionals.push(word.as_str()),
             },
         }
     }
@@ -82,10 +85,15 @@ pub(crate) fn completion(command: &Command, words: &[String], values: &dyn Fn(&A
         return Completion { words: tools(tool), of_shell };
     }
     let arguments: Vec<&Arg> = tool.get_positionals().filter(|argument| !argument.is_hide_set()).collect();
+    if arguments.first().is_some_and(|argument| argument.get_id() == TOOL_WORDS) {
+        let named = positionals.iter().try_fold(command, |tool, word| tool.find_subcommand(word));
+        let words = named.map(tools).unwrap_or_default().into_iter().filter(|tool| tool.text != "help").collect();
+        return Completion { words, of_shell: OfShell::Nothing };
+    }
     let takes_many = |argument: &&&Arg| argument.get_num_args().is_some_and(|number| number.max_values() > 1);
-    match arguments.get(positionals).or_else(|| arguments.last().filter(takes_many)) {
+    match arguments.get(positionals.len()).or_else(|| arguments.last().filter(takes_many)) {
         Some(argument) => of_value(argument, "", last, values),
-        None if positionals == 0 => Completion { words: tools(tool), of_shell: OfShell::Nothing },
+        None if positionals.is_empty() => Completion { words: tools(tool), of_shell: OfShell::Nothing },
         None => OfShell::Nothing.alone(),
     }
 }
@@ -194,6 +202,8 @@ mod tests {
             ("t completions ", &["bash", "elvish", "fish", "powershell", "zsh"]),
             ("t completions bash ", &[]),
             ("t mark ", &[]),
+            ("t man-page config ", &["check", "show"]),
+            ("t man-page nobody ", &[]),
             ("t -n config", &[]),
         ] {
             let (words, of_shell) = at(line);
@@ -203,7 +213,8 @@ mod tests {
                 "{line}"
             );
         }
-        let (all, _) = at("t ");
+        let ((all, _), (pages, of_shell)) = (at("t "), at("t man-page "));
+        assert!(of_shell == OfShell::Nothing && all.iter().filter(|tool| *tool != "help").eq(&pages), "{pages:?}");
         assert!(["config", "summary", "help"].iter().all(|tool| all.contains(&(*tool).to_owned())), "{all:?}");
         let (flags, _) = at("t -");
         assert!(["--interval", "-i", "--help"].iter().all(|flag| flags.contains(&(*flag).to_owned())), "{flags:?}");

@@ -1,6 +1,6 @@
 //! The command as it would have been started without the tracker.
 
-use std::ffi::{CString, OsString, c_char};
+use std::ffi::{CString, OsStr, OsString, c_char};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -19,6 +19,9 @@ use crate::inherited::Inherited;
 /// Exit codes of the shell for a command that cannot be run.
 const NOT_EXECUTABLE: i32 = 126;
 const NOT_FOUND: i32 = 127;
+
+/// From this on one name is a slip of another: `sumary` is, `compile` is none of `compare`.
+const SLIP: f64 = 0.9;
 
 pub(super) enum Spawned {
     Child(Pid),
@@ -40,7 +43,7 @@ pub(super) fn spawn(
 ) -> Spawned {
     let program = match Program::new(command) {
         Ok(program) => program,
-        Err(error) => return Spawned::Failed(complain(command, &error)),
+        Err(error) => return Spawned::Failed(complain(command, &error, "")),
     };
     let tasks_files = cgroup.tasks_files();
     let tracker = std::process::id() as i32;
@@ -68,7 +71,11 @@ pub(super) fn spawn(
     match launch.end() {
         Ok(child) => Spawned::Child(child),
         Err(error) if is_out_of_room(&error) => Spawned::NoRoom(error),
-        Err(error) => Spawned::Failed(complain(command, &error)),
+        Err(error) => {
+            let is_missing = error.kind() == io::ErrorKind::NotFound;
+            let hint = if is_missing { meant_tool(&command[0]).unwrap_or_default() } else { String::new() };
+            Spawned::Failed(complain(command, &error, &hint))
+        }
     }
 }
 
@@ -79,7 +86,7 @@ pub(super) fn replace_tracker(command: &[OsString], inherited: &Inherited, reaso
         Ok(program) => program.exec(inherited),
         Err(error) => error,
     };
-    complain(command, &error)
+    complain(command, &error, "")
 }
 
 /// What `execvp` takes, made before the fork, after which no memory may be asked for.
@@ -136,10 +143,24 @@ fn number(error: &io::Error) -> Option<Errno> {
     error.raw_os_error().map(Errno::from_raw)
 }
 
-fn complain(command: &[OsString], error: &io::Error) -> i32 {
-    log::error!("cannot run {}: {error}", command[0].display());
+fn complain(command: &[OsString], error: &io::Error, hint: &str) -> i32 {
+    log::error!("cannot run {}: {error}{hint}", command[0].display());
     match error.kind() {
         io::ErrorKind::NotFound => NOT_FOUND,
         _ => NOT_EXECUTABLE,
     }
+}
+
+/// A hint where the name of a tool of the tracker was mistyped, and not that of a program.
+fn meant_tool(program: &OsStr) -> Option<String> {
+    let name = program.to_str().filter(|name| !name.contains('/'))?;
+    // One that is there can lack what interprets it.
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if std::env::split_paths(&path).any(|folder| folder.join(name).exists()) {
+        return None;
+    }
+    let command = crate::cli::command();
+    let mut tools = command.get_subcommands().map(clap::Command::get_name);
+    let meant = tools.find(|tool| strsim::jaro_winkler(name, tool) > SLIP)?;
+    Some(format!("; did you mean `{} {meant}`?", crate::PROGRAM))
 }

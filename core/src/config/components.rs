@@ -97,15 +97,37 @@ impl Settings {
         self.check_found_files(None)?;
         self.check_assignments()?;
         self.merged().unknown.clone().map_or(Ok(()), Err)?;
-        let types = self.registry.of(kind);
         let configured = match self.value(kind.table()) {
             None => Map::new(),
             Some(Json::Object(tables)) => tables,
             Some(_) => return Err(self.error(ConfigErrorKind::BadValue, kind.table(), "must be a table")),
         };
+        self.each_component(kind, &configured).into_iter().map(|(_, component)| component).collect()
+    }
+
+    /// The components whose names mean something, whatever else is wrong with the configuration: for who offers names.
+    pub fn named_components(&self, kind: Kind) -> Vec<Component> {
+        let configured = match self.value(kind.table()) {
+            Some(Json::Object(tables)) => tables,
+            _ => Map::new(),
+        };
+        let types = self.registry.of(kind);
+        // One whose table is wrong is there all the same.
+        let as_it_is = |name: &str| self.component(kind, name, None, &types);
+        let all = self.each_component(kind, &configured).into_iter();
+        all.filter_map(|(name, component)| component.or_else(|_| as_it_is(&name)).ok()).collect()
+    }
+
+    /// By their names: those that there are, and those that are added.
+    fn each_component(
+        &self,
+        kind: Kind,
+        configured: &Map<String, Json>,
+    ) -> Vec<(String, Result<Component, ConfigError>)> {
+        let types = self.registry.of(kind);
         let added = configured.keys().filter(|name| types.iter().all(|component| component.name != **name));
-        let names: Vec<&str> = types.iter().map(|component| component.name).chain(added.map(String::as_str)).collect();
-        names.into_iter().map(|name| self.component(kind, name, configured.get(name), &types)).collect()
+        let names = types.iter().map(|component| component.name).chain(added.map(String::as_str));
+        names.map(|name| (name.to_owned(), self.component(kind, name, configured.get(name), &types))).collect()
     }
 
     pub(super) fn component(

@@ -1,10 +1,9 @@
 //! What the job may use at most: the least of what its processes, its cgroup and the machine allow.
 
 use resource_tracker_core::prelude::*;
-use resource_tracker_metrics::{CgroupMetrics, JobLimitMetrics, MemoryMetrics, ProcessMetrics};
+use resource_tracker_metrics::{CgroupMetrics, JobLimitMetrics, MemoryMetrics, ProcessMetrics, cpu_list};
 
 use crate::affinity::Affinity;
-use crate::cpu_list;
 use crate::procfile::assign;
 
 /// Fills `process_cpus_allowed` and `process_*_limit_*`.

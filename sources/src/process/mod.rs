@@ -12,7 +12,7 @@ mod totals;
 use std::time::{Duration, Instant};
 
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
-use resource_tracker_metrics::{CounterAccounting, ProcessAccounting, ProcessMetrics, TopProcesses};
+use resource_tracker_metrics::{CounterAccounting, ProcessAccounting, ProcessMetrics, TopProcesses, cpu_list};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,6 @@ use switches::SwitchAccount;
 use top::Top;
 use totals::Totals;
 
-use crate::cpu_list;
 use crate::job::{JobDetails, Member};
 use crate::procfile::{attribute, mib};
 

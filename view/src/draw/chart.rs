@@ -4,11 +4,11 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
-use resource_tracker_report::time;
+use resource_tracker_report::{Span as Phase, time};
 
 use super::bar::{HEIGHTS, SHADE};
 use super::palette::Palette;
-use crate::history::{History, Phase};
+use crate::history::History;
 
 /// Columns of what stands to the left.
 const LABELS: u16 = 10;
@@ -20,7 +20,7 @@ const ROOMY: u16 = 5;
 pub(super) struct Chart {
     pub(super) title: &'static str,
     pub(super) bands: Vec<Band>,
-    /// What the parts of the band are, if there is one only.
+    /// What the parts of the band are, or which band is what.
     pub(super) legend: Vec<(char, &'static str)>,
 }
 

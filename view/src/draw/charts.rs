@@ -148,7 +148,7 @@ impl Reader<'_> {
             let top = nice(highest(&values).unwrap_or(0.0).max(1000.0));
             Band { name, values, behind: Vec::new(), limit: None, top, label: format!("{}/s", bytes(top)) }
         });
-        Chart { title, bands: bands.into(), legend: Vec::new() }
+        Chart { title, bands: bands.into(), legend: beneath(series.map(|(_, name)| name)) }
     }
 
     fn percents(&self, title: &'static str, series: &[(Series, &'static str)]) -> Chart {
@@ -156,8 +156,15 @@ impl Reader<'_> {
             let values = self.values(*series);
             Band { name, values, behind: Vec::new(), limit: None, top: 100.0, label: "100 %".into() }
         };
-        Chart { title, bands: series.iter().map(band).collect(), legend: Vec::new() }
+        Chart { title, bands: series.iter().map(band).collect(), legend: beneath(series.iter().map(|(_, name)| *name)) }
     }
+}
+
+/// Which of the bands is what: from the upper to the lower edge.
+fn beneath(names: impl IntoIterator<Item = &'static str>) -> Vec<(char, &'static str)> {
+    let names: Vec<&str> = names.into_iter().collect();
+    let places: &[char] = if names.len() > 2 { &['▀', '■', '▄'] } else { &['▀', '▄'] };
+    places.iter().copied().zip(names).collect()
 }
 
 /// The highest of those that are known.

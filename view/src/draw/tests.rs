@@ -128,6 +128,10 @@ fn a_large_terminal_has_all_charts() {
     for chart in ["Cores", "Memory", "GPUs", "Disks", "Network", "Waiting"] {
         assert!(picture.iter().any(|line| line.contains(chart)), "{chart}\n{}", picture.join("\n"));
     }
+    for legend in ["Disks     ▀ read  ▄ written", "Network   ▀ received  ▄ sent", "▀ for a CPU  ■ memory  ▄ storage"]
+    {
+        has(&picture, legend);
+    }
     // 128 cores, in groups of eight.
     has(&picture, "  0 ········ ········ ");
     has(&picture, "10 MB/s");

@@ -1,7 +1,9 @@
 //! Numbers of CPUs as the kernel writes them: `0-3,8`.
 
+use std::ops::RangeInclusive;
+
 /// The list of these numbers, which are in ascending order.
-pub(crate) fn text(numbers: impl IntoIterator<Item = u64>) -> String {
+pub fn text(numbers: impl IntoIterator<Item = u64>) -> String {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for number in numbers {
         match ranges.last_mut() {
@@ -17,12 +19,22 @@ pub(crate) fn text(numbers: impl IntoIterator<Item = u64>) -> String {
 }
 
 /// How many CPUs a list has.
-pub(crate) fn count(list: &str) -> Option<u64> {
-    let size = |range: &str| {
+pub fn count(list: &str) -> Option<u64> {
+    let size = |range: RangeInclusive<u64>| (range.end() - range.start()).checked_add(1);
+    ranges(list).map(|range| range.and_then(size)).try_fold(0u64, |sum, count| sum.checked_add(count?))
+}
+
+/// The numbers in a list, as far as it can be read. A short text can have more of them than there is room for.
+pub fn numbers(list: &str) -> impl Iterator<Item = u64> + '_ {
+    ranges(list).map_while(|range| range).flatten()
+}
+
+fn ranges(list: &str) -> impl Iterator<Item = Option<RangeInclusive<u64>>> + '_ {
+    list.split(',').map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
-        last.trim().parse::<u64>().ok()?.checked_sub(first.trim().parse().ok()?)?.checked_add(1)
-    };
-    list.split(',').map(size).try_fold(0u64, |sum, count| sum.checked_add(count?))
+        let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        (first <= last).then_some(first..=last)
+    })
 }
 
 #[cfg(test)]
@@ -44,11 +56,20 @@ mod tests {
         assert_eq!([count(""), count("3-0"), count("x")], [None; 3]);
     }
 
+    #[test]
+    fn lists_have_numbers() {
+        for (list, expected) in [("0-2,6", &[0, 1, 2, 6][..]), ("3", &[3]), ("", &[]), ("5-2", &[]), ("1,x,2", &[1])] {
+            assert_eq!(numbers(list).collect::<Vec<_>>(), expected, "{list}");
+        }
+        assert_eq!(numbers("0-99999999999").take(3).count(), 3);
+    }
+
     proptest! {
         #[test]
         fn what_is_written_is_counted(numbers in prop::collection::btree_set(0u64..5000, 1..50)) {
-            let size = numbers.len() as u64;
-            prop_assert_eq!(count(&text(numbers)), Some(size));
+            let list = text(numbers.iter().copied());
+            prop_assert_eq!(count(&list), Some(numbers.len() as u64));
+            prop_assert!(super::numbers(&list).eq(numbers));
         }
 
         #[test]
