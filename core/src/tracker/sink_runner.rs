@@ -1,13 +1,12 @@
 //! One sink at work: its queue, its thread, and what is said when it does not keep up.
 
-use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use crate::guard::Guard;
+use super::sink_writer::{DirectWriter, Writer};
 use crate::job::{Outcome, Run};
 use crate::patience;
 use crate::sample::Sample;
@@ -117,6 +116,20 @@ impl Drop for Queue {
     }
 }
 
+/// The next sample. When none is there, more than one may come until so much time has passed.
+fn next(queue: &Receiver<Arc<Sample>>, delay: Duration) -> Option<Arc<Sample>> {
+    match queue.try_recv() {
+        Err(TryRecvError::Empty) => {
+            if !delay.is_zero() {
+                // Not at the queue: whoever waits there is woken by each sample.
+                thread::park_timeout(delay);
+            }
+            queue.recv().ok()
+        }
+        sample => sample.ok(),
+    }
+}
+
 impl SinkRunner {
     pub(crate) fn new(
         name: &str,
@@ -164,8 +177,8 @@ impl SinkRunner {
 
     /// One that is called by the sampler.
     fn direct(component: String, writer: Writer, patience: Duration, run: &Arc<Run>) -> Self {
-        let writer = DirectWriter { writer, not_started: Some(Arc::clone(run)) };
-        Self { component, patience, delivery: Delivery::Direct(Arc::new(Mutex::new(writer))), lost: 0 }
+        let delivery = Delivery::Direct(Arc::new(Mutex::new(DirectWriter::new(writer, run))));
+        Self { component, patience, delivery, lost: 0 }
     }
 
     /// Hands over a sample, without waiting. A sink without a thread is given back: it is to be called by who holds no lock,
@@ -235,116 +248,10 @@ fn try_lock<T>(mutex: &Mutex<T>, limit: Duration) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// A sink that the sampler calls. It is started with its first call.
-pub(crate) struct DirectWriter {
-    writer: Writer,
-    not_started: Option<Arc<Run>>,
-}
-
-impl DirectWriter {
-    fn started(&mut self) -> &mut Writer {
-        if let Some(run) = self.not_started.take() {
-            self.writer.start(&run);
-        }
-        &mut self.writer
-    }
-
-    fn finish(&mut self, outcome: Outcome) {
-        self.started().finish(outcome);
-    }
-}
-
-/// Writes a sample to sinks without a thread, one after the other.
-pub(super) fn write_direct(writers: &mut Vec<Arc<Mutex<DirectWriter>>>, sample: &Sample) {
-    for writer in writers.drain(..) {
-        writer.lock().unwrap_or_else(PoisonError::into_inner).started().write(sample);
-    }
-}
-
-/// The next sample. When none is there, more than one may come until so much time has passed.
-fn next(queue: &Receiver<Arc<Sample>>, delay: Duration) -> Option<Arc<Sample>> {
-    match queue.try_recv() {
-        Err(TryRecvError::Empty) => {
-            if !delay.is_zero() {
-                // Not at the queue: whoever waits there is woken by each sample.
-                thread::park_timeout(delay);
-            }
-            queue.recv().ok()
-        }
-        sample => sample.ok(),
-    }
-}
-
-/// Calls the sink, guarded.
-struct Writer {
-    guard: Guard,
-    /// Until the writer ends.
-    sink: Option<Box<dyn Sink>>,
-    closed: Option<WhenClosed>,
-}
-
-impl Writer {
-    fn new(component: &str, sink: Box<dyn Sink>, closed: Option<WhenClosed>) -> Self {
-        Self { guard: Guard::new(component.to_owned()), sink: Some(sink), closed }
-    }
-
-    fn start(&mut self, run: &Run) {
-        let Some(sink) = &mut self.sink else { return };
-        self.guard.call(Instant::now(), || sink.start(run));
-    }
-
-    /// How long samples wait for others; not at all when none comes in that time.
-    fn delay(&mut self, interval: Duration) -> Duration {
-        let Some(sink) = &self.sink else { return Duration::ZERO };
-        let delay = self.guard.run(|| sink.delay()).unwrap_or_default();
-        if delay > interval { delay } else { Duration::ZERO }
-    }
-
-    fn write(&mut self, sample: &Sample) {
-        let Some(sink) = &mut self.sink else { return };
-        let mut broken = false;
-        self.guard.call(Instant::now(), || match sink.write(sample) {
-            Err(error) if is_broken_pipe(&error) => {
-                broken = true;
-                Ok(())
-            }
-            result => result,
-        });
-        if broken && !self.guard.is_off() {
-            // Whoever ends when nobody reads, as a filter does, says nothing; whoever lives on has to.
-            let level = if self.closed.is_some() { log::Level::Debug } else { log::Level::Warn };
-            log::log!(level, "{}: its reader has gone; no more samples go there", self.guard.component());
-            self.guard.switch_off();
-        }
-        if self.guard.is_off()
-            && let Some(closed) = self.closed.take()
-        {
-            closed();
-        }
-    }
-
-    fn finish(&mut self, outcome: Outcome) {
-        let Self { guard, sink, .. } = self;
-        if let (Some(sink), false) = (sink, guard.is_off()) {
-            guard.call_last(|| sink.finish(&outcome));
-        }
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        self.guard.end(self.sink.take());
-    }
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let kinds = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
-    kinds.into_iter().any(|kind| kind == io::ErrorKind::BrokenPipe)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::running::Running;
+    use super::super::sink_writer::write_direct;
     use super::*;
 
     /// Says when it is called, and then waits until it may go on.
