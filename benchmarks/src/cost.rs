@@ -101,24 +101,26 @@ pub(crate) fn measure(
     Ok((median(|cost| cost.0), median(|cost| cost.1), median(|cost| cost.1 / cost.0)))
 }
 
-/// Microseconds a sample of both, one after the other, while the other one is stopped.
+/// Microseconds a sample of both, one after the other.
 fn cost(floor: &Running, tracker: &Running, interval: Duration, window: Duration) -> anyhow::Result<(f64, f64)> {
-    let alone = |one: &Running, other: &Running| {
-        other.signal(Signal::SIGSTOP)?;
-        std::thread::sleep(interval);
-        let now = || anyhow::Ok((Instant::now(), cputime::of(one.pid())?));
-        let before = now()?;
-        std::thread::sleep(window);
-        let after = now()?;
-        other.signal(Signal::SIGCONT)?;
-        let samples = (after.0 - before.0).as_secs_f64() / interval.as_secs_f64();
-        anyhow::Ok((after.1 - before.1).as_secs_f64() * 1e6 / samples)
-    };
-    Ok((alone(floor, tracker)?, alone(tracker, floor)?))
+    Ok((alone(floor, tracker, interval, window)?, alone(tracker, floor, interval, window)?))
+}
+
+/// Microseconds a sample of one, while the other one is stopped.
+pub(crate) fn alone(one: &Running, other: &Running, interval: Duration, window: Duration) -> anyhow::Result<f64> {
+    other.signal(Signal::SIGSTOP)?;
+    std::thread::sleep(interval);
+    let now = || anyhow::Ok((Instant::now(), cputime::of(one.pid())?));
+    let before = now()?;
+    std::thread::sleep(window);
+    let after = now()?;
+    other.signal(Signal::SIGCONT)?;
+    let samples = (after.0 - before.0).as_secs_f64() / interval.as_secs_f64();
+    Ok((after.1 - before.1).as_secs_f64() * 1e6 / samples)
 }
 
 /// Keeps this thread, and what it starts from now on, on the last CPU: they differ by more than what is measured.
-fn pin() -> anyhow::Result<()> {
+pub(crate) fn pin() -> anyhow::Result<()> {
     let mut cpus = rustix::thread::sched_getaffinity(None)?;
     let last = (0..rustix::thread::CpuSet::MAX_CPU).rfind(|cpu| cpus.is_set(*cpu)).context("no CPU")?;
     cpus.clear();

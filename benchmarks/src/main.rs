@@ -1,5 +1,5 @@
 //! Measures the tracker and prints tables: `cargo build --release && cargo run --release -p benchmarks`, with the names
-//! of tables to print only those (`cost growth syscalls ticks accuracy size launch stream gpu plugin compare`). `TRACKER=FILE` measures another binary.
+//! of tables to print only those (`cost growth sinks syscalls ticks accuracy size launch stream gpu plugin compare`). `TRACKER=FILE` measures another binary.
 //! `gpu --check` says on a machine with an NVIDIA GPU whether the figures that the tracker tells of it are right.
 //!
 //! Every figure is a ratio or a difference of two that were taken in the same run, side by side. Nothing is asserted.
@@ -16,6 +16,7 @@ mod launch;
 mod machine;
 mod plugin;
 mod readings;
+mod sinks;
 mod size;
 mod start;
 mod stream;
@@ -45,9 +46,10 @@ fn main() -> anyhow::Result<()> {
         _ => (),
     }
     type Print = fn() -> anyhow::Result<()>;
-    let tables: [(&str, Print); 11] = [
+    let tables: [(&str, Print); 12] = [
         ("cost", cost::print),
         ("growth", growth::print),
+        ("sinks", sinks::print),
         ("syscalls", syscalls::print),
         ("ticks", ticks::print),
         ("accuracy", accuracy::print),

@@ -12,15 +12,15 @@ use resource_tracker_metrics::{
 use resource_tracker_report::{Kind, Kinds, Span, Spans, is_image, other_figures};
 use serde::de::DeserializeOwned;
 
-use crate::timeline::{About, Drawing, Role, Timeline};
+use crate::timeline::{About, Drawing, Line, Role, Timeline};
 
 const MIB: f64 = 1_048_576.0;
 /// Clocks that are set by less leave no gap.
 const SMALLEST_GAP: Duration = Duration::from_secs(1);
 /// What is longer is a clock that was set for the first time.
 const LONGEST_GAP: Duration = Duration::from_secs(30 * 86_400);
-/// Counters that come after are left out.
-const COUNTERS: usize = 1000;
+/// Figures of sections that are not known by their types; those that come after are left out.
+const OTHER_FIGURES: usize = 1000;
 
 const CPU: About = about(0, "CPU", "cores", None);
 const MEMORY: About = about(1, "Memory", "MiB", None);
@@ -53,8 +53,8 @@ pub struct RunCharts {
     last: Option<Duration>,
     /// Whether limits of a job are known; else those of the machine are drawn.
     has_job_limits: bool,
-    /// Counters as they were when they were last seen, and when that was.
-    counters: BTreeMap<String, (f64, f64)>,
+    /// What is not known by its type, by its path.
+    others: BTreeMap<String, OtherFigure>,
 }
 
 impl RunCharts {
@@ -228,28 +228,73 @@ impl RunCharts {
         }
     }
 
-    /// Sections that are known by their schema alone. What is counted is drawn by the second.
+    /// Sections that are known by their schema alone.
     fn add_others(&mut self, sample: &Sample, secs: f64, kinds: &Kinds) {
-        let Self { timeline, counters, .. } = self;
+        let Self { timeline, others, .. } = self;
         other_figures(sample, &mut |path, field, value| {
-            let (value, is_rate) = match kinds.of(field) {
-                Kind::Info => return,
-                Kind::Gauge => (Some(value), false),
-                Kind::Delta => (Some(value / secs), true),
-                Kind::Counter => (growth(counters, path, value, timeline.now()), true),
+            let figure = match others.get_mut(path) {
+                Some(figure) => figure,
+                None => {
+                    if others.len() == OTHER_FIGURES {
+                        return;
+                    }
+                    others.entry(path.to_owned()).or_insert(OtherFigure::new(kinds.of(field)))
+                }
             };
-            let (section, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
-            let label = rest.trim_start_matches(['.', '[']).replace("].", " ").replace(']', "");
-            let unit = kinds.unit(field).map(|unit| if is_rate { format!("{unit}/second") } else { unit.to_owned() });
-            // Figures of unknown units have nothing to do with one another.
-            let title = match &unit {
-                Some(_) => section.to_owned(),
-                None => field.replace("[]", ""),
-            };
-            let about = About { rank: OTHERS, title: &title, unit: unit.as_deref().unwrap_or_default(), top: None };
-            timeline.add(about, &label, Role::Other, value);
+            if let Some(value) = figure.drawn(value, secs, timeline.now())
+                && let Some(line) =
+                    *figure.line.get_or_insert_with(|| other_line(timeline, kinds, path, field, figure.kind))
+            {
+                timeline.add_to(line, value);
+            }
         });
     }
+}
+
+/// A figure of a section that is known by its schema alone.
+#[derive(Debug)]
+struct OtherFigure {
+    kind: Kind,
+    /// What a counter was when it was last seen, and when that was.
+    last: Option<(f64, f64)>,
+    /// Where it is drawn, from its first value on: nowhere when there is no room.
+    line: Option<Option<Line>>,
+}
+
+impl OtherFigure {
+    fn new(kind: Kind) -> Self {
+        Self { kind, last: None, line: None }
+    }
+
+    /// What is drawn of a value: what is counted, by the second.
+    fn drawn(&mut self, value: f64, secs: f64, now: f64) -> Option<f64> {
+        let drawn = match self.kind {
+            Kind::Info => None,
+            Kind::Gauge => Some(value),
+            Kind::Delta => Some(value / secs),
+            Kind::Counter => self.last.replace((value, now)).map(|(before, then)| {
+                // One that is reset counts from zero.
+                let grown = if value < before { value } else { value - before };
+                grown / (now - then)
+            }),
+        };
+        drawn.filter(|value| value.is_finite())
+    }
+}
+
+/// The line of such a figure.
+fn other_line(timeline: &mut Timeline, kinds: &Kinds, path: &str, field: &str, kind: Kind) -> Option<Line> {
+    let (section, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
+    let label = rest.trim_start_matches(['.', '[']).replace("].", " ").replace(']', "");
+    let is_rate = matches!(kind, Kind::Delta | Kind::Counter);
+    let unit = kinds.unit(field).map(|unit| if is_rate { format!("{unit}/second") } else { unit.to_owned() });
+    // Figures of unknown units have nothing to do with one another.
+    let title = match &unit {
+        Some(_) => section.to_owned(),
+        None => field.replace("[]", ""),
+    };
+    let about = About { rank: OTHERS, title: &title, unit: unit.as_deref().unwrap_or_default(), top: None };
+    timeline.line(about, &label, Role::Other)
 }
 
 fn all<'a, T: Section + DeserializeOwned>(sample: &'a Sample) -> impl Iterator<Item = Cow<'a, T>> {
@@ -258,20 +303,6 @@ fn all<'a, T: Section + DeserializeOwned>(sample: &'a Sample) -> impl Iterator<I
 
 fn first<'a, T: Section + DeserializeOwned>(sample: &'a Sample) -> Option<Cow<'a, T>> {
     all(sample).next()
-}
-
-/// What a counter has grown by in a second since it was last seen.
-fn growth(counters: &mut BTreeMap<String, (f64, f64)>, path: &str, value: f64, now: f64) -> Option<f64> {
-    if let Some(last) = counters.get_mut(path) {
-        let (before, then) = std::mem::replace(last, (value, now));
-        // One that is reset counts from zero.
-        let grown = if value < before { value } else { value - before };
-        return Some(grown / (now - then));
-    }
-    if counters.len() < COUNTERS {
-        counters.insert(path.to_owned(), (value, now));
-    }
-    None
 }
 
 /// `None` where nothing is known.

@@ -1,6 +1,7 @@
 //! The page of a run at its end.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::bail;
 use resource_tracker_core::{Outcome, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink, sample_schema};
@@ -57,6 +58,11 @@ impl Sink for ReportSink {
         self.statistics.add(sample, &self.kinds);
         self.charts.add(sample, &self.kinds);
         Ok(())
+    }
+
+    /// Nothing is seen of it before the end.
+    fn delay(&self) -> Duration {
+        Duration::from_secs(1)
     }
 
     fn finish(&mut self, _: &Outcome) -> anyhow::Result<()> {

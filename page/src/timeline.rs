@@ -60,6 +60,13 @@ struct Chart {
     series: Vec<Series>,
 }
 
+/// Which line of which chart.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Line {
+    chart: usize,
+    series: usize,
+}
+
 #[derive(Debug)]
 struct Series {
     label: String,
@@ -148,30 +155,46 @@ impl Timeline {
 
     /// A figure of the sample. What is not known, or no number, is left out.
     pub(crate) fn add(&mut self, about: About, label: &str, role: Role, value: impl Into<Option<f64>>) {
-        let Some(value) = value.into().filter(|value: &f64| value.is_finite()) else { return };
-        let index = self.charts.iter().position(|chart| chart.title == about.title && chart.unit == about.unit);
-        let known = index.and_then(|index| self.charts[index].series.iter_mut().find(|series| series.label == label));
-        if let Some(series) = known {
-            return series.open.add(value);
+        if let Some(value) = value.into().filter(|value: &f64| value.is_finite())
+            && let Some(line) = self.line(about, label, role)
+        {
+            self.add_to(line, value);
         }
-        let is_full = |chart: &Chart| chart.series.len() == MOST_OF_CHART;
-        if self.series == MOST_SERIES || index.is_some_and(|index| is_full(&self.charts[index])) {
-            if let Some(index) = index {
-                self.charts[index].has_more = true;
+    }
+
+    /// A value of the line.
+    pub(crate) fn add_to(&mut self, line: Line, value: f64) {
+        self.charts[line.chart].series[line.series].open.add(value);
+    }
+
+    /// The line of a figure. `None` when there are too many others.
+    pub(crate) fn line(&mut self, about: About, label: &str, role: Role) -> Option<Line> {
+        let About { rank, title, unit, top } = about;
+        let is_it = |chart: &Chart| chart.rank == rank && chart.title == title && chart.unit == unit;
+        let known = self.charts.iter().position(is_it);
+        if let Some(chart) = known {
+            let chart_lines = &self.charts[chart].series;
+            if let Some(series) = chart_lines.iter().position(|series| series.label == label) {
+                return Some(Line { chart, series });
             }
-            return;
+            if self.series == MOST_SERIES || chart_lines.len() == MOST_OF_CHART {
+                self.charts[chart].has_more = true;
+                return None;
+            }
+        } else if self.series == MOST_SERIES {
+            return None;
         }
-        let index = index.unwrap_or_else(|| {
-            let About { rank, title, unit, top } = about;
+        let chart = known.unwrap_or_else(|| {
             let (title, unit) = (title.to_owned(), unit.to_owned());
             self.charts.push(Chart { rank, title, unit, top, has_more: false, series: Vec::new() });
             self.charts.len() - 1
         });
-        let mut series = Series { label: label.to_owned(), role, buckets: Vec::new(), open: OpenBucket::default() };
-        series.open.add(value);
-        self.charts[index].series.push(series);
+        let lines = &mut self.charts[chart].series;
+        lines.push(Series { label: label.to_owned(), role, buckets: Vec::new(), open: OpenBucket::default() });
+        let series = lines.len() - 1;
         self.series += 1;
         self.keep_at_most(self.capacity());
+        Some(Line { chart, series })
     }
 
     /// All figures of the sample are there.
@@ -218,10 +241,10 @@ impl Timeline {
         }
         // To the millisecond.
         let ends = self.ends.iter().map(|end| (end * 1000.0).round() / 1000.0).collect();
-        self.charts
-            .sort_by(|one, other| (one.rank, &one.title, &one.unit).cmp(&(other.rank, &other.title, &other.unit)));
+        let mut charts: Vec<&Chart> = self.charts.iter().collect();
+        charts.sort_by_key(|chart| (chart.rank, &chart.title, &chart.unit));
         let is_coarse = self.width > 1;
-        let charts = self.charts.iter().map(|chart| DrawnChart::of(chart, is_coarse)).collect();
+        let charts = charts.into_iter().map(|chart| DrawnChart::of(chart, is_coarse)).collect();
         Drawing { ends, samples_per_point: self.width, charts }
     }
 }

@@ -23,14 +23,14 @@ impl CounterSum {
                 let before = std::mem::replace(last, counter);
                 counter.checked_sub(before).unwrap_or_else(|| by_rate(counter))
             }
-            None => by_rate(counter),
-        };
-        if !self.last.contains_key(device) {
-            if self.last.len() == DEVICES {
-                return;
+            None => {
+                if self.last.len() == DEVICES {
+                    return;
+                }
+                self.last.insert(device.to_owned(), counter);
+                by_rate(counter)
             }
-            self.last.insert(device.to_owned(), counter);
-        }
+        };
         self.sum = Some(self.sum.unwrap_or(0).saturating_add(grown));
     }
 

@@ -40,30 +40,27 @@ pub(crate) struct OtherSections {
 
 impl OtherSections {
     pub(crate) fn add(&mut self, sample: &Sample, secs: f64, kinds: &Kinds) {
-        other_figures(sample, &mut |path, field, value| self.add_figure(path, value, secs, kinds.of(field)));
+        other_figures(sample, &mut |path, field, value| self.add_figure(path, field, value, secs, kinds));
     }
 
-    fn add_figure(&mut self, path: &str, value: f64, secs: f64, kind: Kind) {
-        if kind == Kind::Info {
-            return;
-        }
-        if !self.figures.contains_key(path) {
-            if self.figures.len() == FIGURES {
-                return;
-            }
-            self.figures.insert(path.to_owned(), (kind, Level::default(), 0.0));
-        }
-        if let Some((_, level, grown)) = self.figures.get_mut(path) {
-            match kind {
-                Kind::Delta => *grown += value,
-                // One that is reset counts from zero.
-                Kind::Counter => {
-                    *grown += level.last().map_or(0.0, |last| if value < last { value } else { value - last })
+    fn add_figure(&mut self, path: &str, field: &str, value: f64, secs: f64, kinds: &Kinds) {
+        let (kind, level, grown) = match self.figures.get_mut(path) {
+            Some(figure) => figure,
+            None => {
+                let kind = kinds.of(field);
+                if kind == Kind::Info || self.figures.len() == FIGURES {
+                    return;
                 }
-                Kind::Gauge | Kind::Info => (),
+                self.figures.entry(path.to_owned()).or_insert((kind, Level::default(), 0.0))
             }
-            level.add(value, secs);
+        };
+        match kind {
+            Kind::Delta => *grown += value,
+            // One that is reset counts from zero.
+            Kind::Counter => *grown += level.last().map_or(0.0, |last| if value < last { value } else { value - last }),
+            Kind::Gauge | Kind::Info => (),
         }
+        level.add(value, secs);
     }
 
     pub(crate) fn summary(&self) -> BTreeMap<String, Figure> {
@@ -81,39 +78,61 @@ impl OtherSections {
 /// Hands over each figure of the sections that are not known by their types: by its path, which tells whose it is
 /// (`energy[package-0].joules`), and its field, which tells what it is (`energy[].joules`).
 pub fn other_figures(sample: &Sample, take: &mut dyn FnMut(&str, &str, f64)) {
+    let mut walk = Walk { path: String::new(), field: String::new(), take };
     for (name, section) in sample.sections().filter(|(name, _)| !KNOWN.contains(name)) {
         if let Ok(section) = serde_json::to_value(section) {
-            walk(name, name, &section, take, DEPTH);
+            walk.below(&[name], &[name], &section, DEPTH);
         }
     }
 }
 
-fn walk(path: &str, field: &str, value: &Json, take: &mut dyn FnMut(&str, &str, f64), depth: u32) {
-    let Some(depth) = depth.checked_sub(1).filter(|_| path.len() <= LONGEST_PATH) else { return };
-    match value {
-        Json::Object(members) => {
-            for (name, value) in members {
-                walk(&format!("{path}.{name}"), &format!("{field}.{name}"), value, take, depth);
+/// A way through a section, whose names are added and taken away as it goes on.
+struct Walk<'a> {
+    path: String,
+    field: String,
+    take: &'a mut dyn FnMut(&str, &str, f64),
+}
+
+impl Walk<'_> {
+    /// Looks into what stands there under this path and field.
+    fn below(&mut self, path: &[&str], field: &[&str], value: &Json, depth: u32) {
+        let (path_end, field_end) = (self.path.len(), self.field.len());
+        self.path.extend(path.iter().copied());
+        self.field.extend(field.iter().copied());
+        self.visit(value, depth);
+        self.path.truncate(path_end);
+        self.field.truncate(field_end);
+    }
+
+    fn visit(&mut self, value: &Json, depth: u32) {
+        let Some(depth) = depth.checked_sub(1).filter(|_| self.path.len() <= LONGEST_PATH) else { return };
+        match value {
+            Json::Object(members) => {
+                for (name, value) in members {
+                    self.below(&[".", name], &[".", name], value, depth);
+                }
             }
-        }
-        Json::Array(items) => {
-            for (index, item) in items.iter().enumerate() {
-                let name = name_of(item).unwrap_or_else(|| index.to_string());
-                walk(&format!("{path}[{name}]"), &format!("{field}[]"), item, take, depth);
+            Json::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    match name_of(item) {
+                        Some(name) => self.below(&["[", name, "]"], &["[]"], item, depth),
+                        None => self.below(&["[", &index.to_string(), "]"], &["[]"], item, depth),
+                    }
+                }
             }
-        }
-        Json::Number(number) => {
-            if let Some(value) = number.as_f64() {
-                take(path, field, value);
+            Json::Number(number) => {
+                if let Some(value) = number.as_f64() {
+                    (self.take)(&self.path, &self.field, value);
+                }
             }
+            Json::Null | Json::Bool(_) | Json::String(_) => (),
         }
-        Json::Null | Json::Bool(_) | Json::String(_) => (),
     }
 }
 
 /// What an item of a list calls itself: its first member that is a text.
-fn name_of(item: &Json) -> Option<String> {
-    item.as_object()?.values().find_map(|value| value.as_str().map(str::to_owned))
+fn name_of(item: &Json) -> Option<&str> {
+    item.as_object()?.values().find_map(Json::as_str)
 }
 
 /// A figure over the run.

@@ -15,19 +15,20 @@ pub(crate) struct Readable {
 impl Readable {
     /// Section `T` of whoever wrote it first.
     pub(crate) fn first<'a, T: Section + DeserializeOwned>(&mut self, sample: &'a Sample) -> Option<Cow<'a, T>> {
-        self.all(sample).into_iter().next()
+        // All are looked at, so that each that cannot be read is counted.
+        sample.read_all::<T>().filter_map(|section| self.read(section)).reduce(|first, _| first)
     }
 
     /// Section `T` of all who wrote it.
     pub(crate) fn all<'a, T: Section + DeserializeOwned>(&mut self, sample: &'a Sample) -> Vec<Cow<'a, T>> {
-        let sections = sample.read_all::<T>().filter_map(|section| match section {
-            Ok(section) => Some(section),
-            Err(error) => {
-                self.problems.entry(T::NAME).or_insert_with(|| (0, error.to_string())).0 += 1;
-                None
-            }
-        });
-        sections.collect()
+        sample.read_all::<T>().filter_map(|section| self.read(section)).collect()
+    }
+
+    fn read<'a, T: Section>(&mut self, section: serde_json::Result<Cow<'a, T>>) -> Option<Cow<'a, T>> {
+        let count = |error: serde_json::Error| {
+            self.problems.entry(T::NAME).or_insert_with(|| (0, error.to_string())).0 += 1;
+        };
+        section.map_err(count).ok()
     }
 
     /// A sentence for each section that could not be read somewhere.

@@ -1,5 +1,7 @@
 //! The summary of a run at its end.
 
+use std::time::Duration;
+
 use resource_tracker_core::{Outcome, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink, sample_schema};
 use resource_tracker_sinks::{OpenStream, Stream};
 use schemars::JsonSchema;
@@ -58,6 +60,11 @@ impl Sink for SummarySink {
     fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
         self.statistics.add(sample, &self.kinds);
         Ok(())
+    }
+
+    /// Nothing is seen of it before the end.
+    fn delay(&self) -> Duration {
+        Duration::from_secs(1)
     }
 
     fn finish(&mut self, _: &Outcome) -> anyhow::Result<()> {

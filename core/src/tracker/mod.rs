@@ -19,6 +19,7 @@ mod ready_source;
 mod running;
 mod sampler;
 mod sink_runner;
+mod sink_writer;
 mod source_runner;
 
 use std::io;

@@ -1,13 +1,12 @@
 //! One sink at work: its queue, its thread, and what is said when it does not keep up.
 
-use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use std::thread;
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use crate::guard::Guard;
+use super::sink_writer::{DirectWriter, Writer};
 use crate::job::{Outcome, Run};
 use crate::patience;
 use crate::sample::Sample;
@@ -15,6 +14,8 @@ use crate::sink::Sink;
 
 /// Samples that wait for a sink at most: five seconds at 10 ms. What comes on top is lost to this sink.
 const QUEUE: usize = 512;
+/// Samples that wait at most for more to come, each with its memory.
+const BATCH: u64 = 16;
 
 /// What is done when every sink has closed for good.
 pub(super) type WhenClosed = Arc<dyn Fn() + Send + Sync>;
@@ -65,16 +66,68 @@ pub(crate) struct SinkRunner {
 }
 
 enum Delivery {
-    /// The sink has a thread and a queue.
-    Queue { samples: Option<SyncSender<Arc<Sample>>>, shared: Arc<Shared>, done: Receiver<()> },
+    /// The sink has a thread.
+    Queue(Queue),
     /// The system gave no thread: the sink is called by the sampler.
     Direct(Arc<Mutex<DirectWriter>>),
+}
+
+/// What waits for a sink's thread.
+struct Queue {
+    /// Until nothing follows.
+    samples: Option<SyncSender<Arc<Sample>>>,
+    thread: Thread,
+    shared: Arc<Shared>,
+    given: u64,
+    done: Receiver<()>,
 }
 
 #[derive(Default)]
 struct Shared {
     outcome: OnceLock<Outcome>,
     taken: AtomicU64,
+}
+
+impl Queue {
+    /// Adds a sample. False when there is no room.
+    fn add(&mut self, sample: &Arc<Sample>) -> bool {
+        let Some(samples) = &self.samples else { return true };
+        match samples.try_send(Arc::clone(sample)) {
+            Ok(()) => self.given += 1,
+            Err(error) => return !matches!(error, TrySendError::Full(_)),
+        }
+        if self.given - self.shared.taken.load(Ordering::Relaxed) >= BATCH {
+            self.thread.unpark();
+        }
+        true
+    }
+
+    /// Nothing follows.
+    fn close(&mut self) {
+        self.samples = None;
+        self.thread.unpark();
+    }
+}
+
+impl Drop for Queue {
+    /// What waits is written also when nobody has said how the run ended.
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The next sample. When none is there, more than one may come until so much time has passed.
+fn next(queue: &Receiver<Arc<Sample>>, delay: Duration) -> Option<Arc<Sample>> {
+    match queue.try_recv() {
+        Err(TryRecvError::Empty) => {
+            if !delay.is_zero() {
+                // Not at the queue: whoever waits there is woken by each sample.
+                thread::park_timeout(delay);
+            }
+            queue.recv().ok()
+        }
+        sample => sample.ok(),
+    }
 }
 
 impl SinkRunner {
@@ -86,17 +139,19 @@ impl SinkRunner {
         closed: &Option<WhenClosed>,
     ) -> Self {
         let component = format!("sink {name}");
+        let writer = Writer::new(&component, sink, closed.clone());
         let (samples, queue) = mpsc::sync_channel::<Arc<Sample>>(QUEUE);
         let (finished, done) = mpsc::channel();
+        // The writer is handed over when there is a thread.
+        let (handed, writers) = mpsc::channel::<Writer>();
         let shared = Arc::new(Shared::default());
-        // The writer is handed over through a cell, so that it is still here when there is no thread.
-        let writer = Arc::new(Mutex::new(Some(Writer::new(&component, sink, closed.clone()))));
         let spawned = thread::Builder::new().name(name.replace('\0', "?")).spawn({
-            let (writer, shared, run) = (Arc::clone(&writer), Arc::clone(&shared), Arc::clone(run));
+            let (shared, run) = (Arc::clone(&shared), Arc::clone(run));
             move || {
-                let Some(mut writer) = take(&writer) else { return };
+                let Ok(mut writer) = writers.recv() else { return };
                 writer.start(&run);
-                for sample in queue {
+                let delay = writer.delay(run.interval);
+                while let Some(sample) = next(&queue, delay) {
                     writer.write(&sample);
                     shared.taken.fetch_add(1, Ordering::Relaxed);
                 }
@@ -105,10 +160,14 @@ impl SinkRunner {
                 let _ = finished.send(());
             }
         });
-        let left = spawned.err().and_then(|error| Some((error, take(&writer)?)));
-        let delivery = match left {
-            None => Delivery::Queue { samples: Some(samples), shared, done },
-            Some((error, writer)) => {
+        let delivery = match spawned {
+            Ok(handle) => {
+                // It waits for it.
+                let _ = handed.send(writer);
+                let thread = handle.thread().clone();
+                Delivery::Queue(Queue { samples: Some(samples), given: 0, thread, shared, done })
+            }
+            Err(error) => {
                 log::warn!("{component}: no thread for it ({error}), so the sampler writes, and waits where it blocks");
                 return Self::direct(component, writer, patience, run);
             }
@@ -118,8 +177,8 @@ impl SinkRunner {
 
     /// One that is called by the sampler.
     fn direct(component: String, writer: Writer, patience: Duration, run: &Arc<Run>) -> Self {
-        let writer = DirectWriter { writer, not_started: Some(Arc::clone(run)) };
-        Self { component, patience, delivery: Delivery::Direct(Arc::new(Mutex::new(writer))), lost: 0 }
+        let delivery = Delivery::Direct(Arc::new(Mutex::new(DirectWriter::new(writer, run))));
+        Self { component, patience, delivery, lost: 0 }
     }
 
     /// Hands over a sample, without waiting. A sink without a thread is given back: it is to be called by who holds no lock,
@@ -127,24 +186,23 @@ impl SinkRunner {
     pub(crate) fn hand_over(&mut self, sample: &Arc<Sample>) -> Option<Arc<Mutex<DirectWriter>>> {
         match &mut self.delivery {
             Delivery::Direct(writer) => return Some(Arc::clone(writer)),
-            Delivery::Queue { samples: Some(samples), .. } => {
-                if let Err(TrySendError::Full(_)) = samples.try_send(Arc::clone(sample)) {
+            Delivery::Queue(queue) => {
+                if !queue.add(sample) {
                     if self.lost == 0 {
                         log::warn!("{} does not keep up; {QUEUE} samples wait, further ones are lost", self.component);
                     }
                     self.lost += 1;
                 }
             }
-            Delivery::Queue { samples: None, .. } => (),
         }
         None
     }
 
     /// Tells a sink with a thread that nothing follows.
     pub(crate) fn close(&mut self, outcome: Outcome) {
-        if let Delivery::Queue { samples, shared, .. } = &mut self.delivery {
-            let _ = shared.outcome.set(outcome);
-            *samples = None;
+        if let Delivery::Queue(queue) = &mut self.delivery {
+            let _ = queue.shared.outcome.set(outcome);
+            queue.close();
         }
     }
 
@@ -160,7 +218,7 @@ impl SinkRunner {
 
     /// Waits until the sink has written what it has, as long as it gets on.
     pub(crate) fn wait(&mut self) {
-        if let Delivery::Queue { shared, done, .. } = &self.delivery {
+        if let Delivery::Queue(Queue { shared, done, .. }) = &self.delivery {
             let mut taken = shared.taken.load(Ordering::Relaxed);
             while let Err(RecvTimeoutError::Timeout) = patience::receive(done, self.patience) {
                 let now = shared.taken.load(Ordering::Relaxed);
@@ -190,99 +248,10 @@ fn try_lock<T>(mutex: &Mutex<T>, limit: Duration) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// A sink that the sampler calls. It is started with its first call.
-pub(crate) struct DirectWriter {
-    writer: Writer,
-    not_started: Option<Arc<Run>>,
-}
-
-impl DirectWriter {
-    fn started(&mut self) -> &mut Writer {
-        if let Some(run) = self.not_started.take() {
-            self.writer.start(&run);
-        }
-        &mut self.writer
-    }
-
-    fn finish(&mut self, outcome: Outcome) {
-        self.started().finish(outcome);
-    }
-}
-
-/// Writes a sample to sinks without a thread, one after the other.
-pub(super) fn write_direct(writers: &mut Vec<Arc<Mutex<DirectWriter>>>, sample: &Sample) {
-    for writer in writers.drain(..) {
-        writer.lock().unwrap_or_else(PoisonError::into_inner).started().write(sample);
-    }
-}
-
-fn take(cell: &Mutex<Option<Writer>>) -> Option<Writer> {
-    cell.lock().unwrap_or_else(PoisonError::into_inner).take()
-}
-
-/// Calls the sink, guarded.
-struct Writer {
-    guard: Guard,
-    /// Until the writer ends.
-    sink: Option<Box<dyn Sink>>,
-    closed: Option<WhenClosed>,
-}
-
-impl Writer {
-    fn new(component: &str, sink: Box<dyn Sink>, closed: Option<WhenClosed>) -> Self {
-        Self { guard: Guard::new(component.to_owned()), sink: Some(sink), closed }
-    }
-
-    fn start(&mut self, run: &Run) {
-        let Some(sink) = &mut self.sink else { return };
-        self.guard.call(Instant::now(), || sink.start(run));
-    }
-
-    fn write(&mut self, sample: &Sample) {
-        let Some(sink) = &mut self.sink else { return };
-        let mut broken = false;
-        self.guard.call(Instant::now(), || match sink.write(sample) {
-            Err(error) if is_broken_pipe(&error) => {
-                broken = true;
-                Ok(())
-            }
-            result => result,
-        });
-        if broken && !self.guard.is_off() {
-            // Whoever ends when nobody reads, as a filter does, says nothing; whoever lives on has to.
-            let level = if self.closed.is_some() { log::Level::Debug } else { log::Level::Warn };
-            log::log!(level, "{}: its reader has gone; no more samples go there", self.guard.component());
-            self.guard.switch_off();
-        }
-        if self.guard.is_off()
-            && let Some(closed) = self.closed.take()
-        {
-            closed();
-        }
-    }
-
-    fn finish(&mut self, outcome: Outcome) {
-        let Self { guard, sink, .. } = self;
-        if let (Some(sink), false) = (sink, guard.is_off()) {
-            guard.call_last(|| sink.finish(&outcome));
-        }
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        self.guard.end(self.sink.take());
-    }
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let kinds = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
-    kinds.into_iter().any(|kind| kind == io::ErrorKind::BrokenPipe)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::running::Running;
+    use super::super::sink_writer::write_direct;
     use super::*;
 
     /// Says when it is called, and then waits until it may go on.
@@ -305,6 +274,91 @@ mod tests {
         fn finish(&mut self, outcome: &Outcome) -> anyhow::Result<()> {
             Ok(self.0.send(*outcome)?)
         }
+    }
+
+    /// Can wait for long, and tells what it is called for: the number of a sample, or nothing at the end.
+    struct Patient(mpsc::Sender<Option<u64>>);
+
+    impl Sink for Patient {
+        fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
+            Ok(self.0.send(Some(sample.timestamp.as_secs()))?)
+        }
+
+        fn delay(&self) -> Duration {
+            Duration::from_secs(3600)
+        }
+
+        fn finish(&mut self, _: &Outcome) -> anyhow::Result<()> {
+            Ok(self.0.send(None)?)
+        }
+    }
+
+    fn runner(sink: impl Sink + 'static, interval: Duration) -> SinkRunner {
+        let run = Arc::new(Run { interval, ..Run::default() });
+        SinkRunner::new("test", Box::new(sink), crate::sink::PATIENCE, &run, &None)
+    }
+
+    fn sample(number: u64) -> Arc<Sample> {
+        Arc::new(Sample { timestamp: Duration::from_secs(number), ..Sample::default() })
+    }
+
+    #[test]
+    fn samples_wait_until_there_are_enough_or_the_run_ends() -> anyhow::Result<()> {
+        let (calls, called) = mpsc::channel();
+        let mut runner = runner(Patient(calls), Duration::from_millis(10));
+        let mut given = 0;
+        let mut give = || {
+            runner.hand_over(&sample(given));
+            given += 1;
+        };
+        let mut written = Vec::new();
+        // The thread may find one or two before it begins to wait.
+        let waits = (0..10).any(|_| {
+            give();
+            called.recv_timeout(Duration::from_millis(200)).map(|call| written.push(call)).is_err()
+        });
+        assert!(waits, "it is not woken by each");
+        (0..BATCH).for_each(|_| give());
+        written.push(called.recv()?);
+        give();
+        runner.close(Outcome::default());
+        runner.wait();
+        written.extend(called.try_iter());
+        assert_eq!(written, (0..given).map(Some).chain([None]).collect::<Vec<_>>(), "all, in order, before the end");
+        Ok(())
+    }
+
+    #[test]
+    fn samples_that_come_seldom_do_not_wait() -> anyhow::Result<()> {
+        let (calls, called) = mpsc::channel();
+        let mut runner = runner(Patient(calls), Duration::from_secs(7200));
+        for number in 0..3 {
+            runner.hand_over(&sample(number));
+            assert_eq!(called.recv()?, Some(number));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn samples_that_wait_are_written_when_the_tracker_is_dropped() -> anyhow::Result<()> {
+        let (calls, called) = mpsc::channel();
+        let mut runner = runner(Patient(calls), Duration::from_millis(10));
+        (0..3).for_each(|number| drop(runner.hand_over(&sample(number))));
+        drop(runner);
+        assert_eq!(called.iter().collect::<Vec<_>>(), [Some(0), Some(1), Some(2), None]);
+        Ok(())
+    }
+
+    #[test]
+    fn samples_are_counted_that_have_no_room() -> anyhow::Result<()> {
+        let ((began, begun), (go_on, gate)) = (mpsc::channel(), mpsc::channel());
+        let mut runner = runner(Hangs(began, gate), Duration::from_millis(10));
+        runner.hand_over(&sample(0));
+        begun.recv()?;
+        (0..QUEUE + 3).for_each(|_| drop(runner.hand_over(&sample(0))));
+        assert_eq!(runner.lost, 3);
+        drop(go_on);
+        Ok(())
     }
 
     #[test]
