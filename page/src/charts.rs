@@ -232,7 +232,7 @@ impl RunCharts {
     /// Sections that are known by their schema alone. What is counted is drawn by the second.
     fn add_others(&mut self, sample: &Sample, secs: f64, kinds: &Kinds) {
         let Self { timeline, counters, .. } = self;
-        other_figures(sample, &mut |path, field, value| {
+        other_figures(sample, kinds, &mut |path, field, value| {
             let (value, is_rate) = match kinds.of(field) {
                 Kind::Info => return,
                 Kind::Gauge => (Some(value), false),

@@ -40,7 +40,7 @@ pub(crate) struct OtherSections {
 
 impl OtherSections {
     pub(crate) fn add(&mut self, sample: &Sample, secs: f64, kinds: &Kinds) {
-        other_figures(sample, &mut |path, field, value| self.add_figure(path, value, secs, kinds.of(field)));
+        other_figures(sample, kinds, &mut |path, field, value| self.add_figure(path, value, secs, kinds.of(field)));
     }
 
     fn add_figure(&mut self, path: &str, value: f64, secs: f64, kind: Kind) {
@@ -79,41 +79,62 @@ impl OtherSections {
 }
 
 /// Hands over each figure of the sections that are not known by their types: by its path, which tells whose it is
-/// (`energy[package-0].joules`), and its field, which tells what it is (`energy[].joules`).
-pub fn other_figures(sample: &Sample, take: &mut dyn FnMut(&str, &str, f64)) {
+/// (`infiniband[mlx5_0/1].rx_bytes_total`), and its field, which tells what it is (`infiniband[].rx_bytes_total`).
+pub fn other_figures(sample: &Sample, kinds: &Kinds, take: &mut dyn FnMut(&str, &str, f64)) {
+    let mut walk = Walk { kinds, take };
     for (name, section) in sample.sections().filter(|(name, _)| !KNOWN.contains(name)) {
         if let Ok(section) = serde_json::to_value(section) {
-            walk(name, name, &section, take, DEPTH);
+            walk.value(name, name, &section, DEPTH);
         }
     }
 }
 
-fn walk(path: &str, field: &str, value: &Json, take: &mut dyn FnMut(&str, &str, f64), depth: u32) {
-    let Some(depth) = depth.checked_sub(1).filter(|_| path.len() <= LONGEST_PATH) else { return };
-    match value {
-        Json::Object(members) => {
-            for (name, value) in members {
-                walk(&format!("{path}.{name}"), &format!("{field}.{name}"), value, take, depth);
-            }
-        }
-        Json::Array(items) => {
-            for (index, item) in items.iter().enumerate() {
-                let name = name_of(item).unwrap_or_else(|| index.to_string());
-                walk(&format!("{path}[{name}]"), &format!("{field}[]"), item, take, depth);
-            }
-        }
-        Json::Number(number) => {
-            if let Some(value) = number.as_f64() {
-                take(path, field, value);
-            }
-        }
-        Json::Null | Json::Bool(_) | Json::String(_) => (),
-    }
+struct Walk<'a> {
+    kinds: &'a Kinds,
+    take: &'a mut dyn FnMut(&str, &str, f64),
 }
 
-/// What an item of a list calls itself: its first member that is a text.
-fn name_of(item: &Json) -> Option<String> {
-    item.as_object()?.values().find_map(|value| value.as_str().map(str::to_owned))
+impl Walk<'_> {
+    fn value(&mut self, path: &str, field: &str, value: &Json, depth: u32) {
+        let Some(depth) = depth.checked_sub(1).filter(|_| path.len() <= LONGEST_PATH) else { return };
+        match value {
+            Json::Object(members) => {
+                for (name, value) in members {
+                    self.value(&format!("{path}.{name}"), &format!("{field}.{name}"), value, depth);
+                }
+            }
+            Json::Array(items) => {
+                let field = format!("{field}[]");
+                // Items that share a name are told apart by their order.
+                let mut times = BTreeMap::new();
+                for (index, item) in items.iter().enumerate() {
+                    let name = self.name_of(item, &field).unwrap_or_else(|| index.to_string());
+                    let number = *times.entry(name.clone()).and_modify(|times| *times += 1).or_insert(1_u32);
+                    let path = if number == 1 { format!("{path}[{name}]") } else { format!("{path}[{name}#{number}]") };
+                    self.value(&path, &field, item, depth);
+                }
+            }
+            Json::Number(number) => {
+                if let Some(value) = number.as_f64() {
+                    (self.take)(path, field, value);
+                }
+            }
+            Json::Null | Json::Bool(_) | Json::String(_) => (),
+        }
+    }
+
+    /// What an item of a list calls itself: its first member that is a text, and the numbers in it that are no figures, such as
+    /// that of a port.
+    fn name_of(&self, item: &Json, field: &str) -> Option<String> {
+        let members = item.as_object()?;
+        let is_number = |name: &str, value: &Json| {
+            (value.is_u64() || value.is_i64()) && self.kinds.of(&format!("{field}.{name}")) == Kind::Info
+        };
+        let text = members.values().find_map(Json::as_str).map(str::to_owned);
+        let numbers = members.iter().filter(|(name, value)| is_number(name, value)).map(|(_, value)| value.to_string());
+        let parts: Vec<String> = text.into_iter().chain(numbers).collect();
+        (!parts.is_empty()).then(|| parts.join("/"))
+    }
 }
 
 /// A figure over the run.
@@ -128,4 +149,38 @@ pub struct Figure {
     /// What was counted in all, of one that counts. A counter's own first value is not in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum: Option<f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What `rx_bytes_total` of two ports of an adapter grew by, when the first one's grew by 5 and the other one's by 7.
+    fn grown(schema: Json) -> BTreeMap<String, Option<f64>> {
+        let kinds = Kinds::of_schema(|| schema);
+        let mut others = OtherSections::default();
+        for (first, second) in [(1e12, 5e9), (1e12 + 5.0, 5e9 + 7.0)] {
+            let ports = json!([
+                { "device": "mlx4_0", "port": 1, "rx_bytes_total": first },
+                { "device": "mlx4_0", "port": 2, "rx_bytes_total": second },
+            ]);
+            let sample = json!({ "timestamp_ms": 1000, "elapsed_secs": 1, "infiniband": ports });
+            others.add(&Sample::from_json(&sample.to_string()).unwrap(), 1.0, &kinds);
+        }
+        let figures = others.summary().into_iter().filter(|(path, _)| path.ends_with("rx_bytes_total"));
+        figures.map(|(path, figure)| (path, figure.sum)).collect()
+    }
+
+    #[test]
+    fn items_of_one_name_are_told_apart() {
+        let mut fields = json!({ "rx_bytes_total": { "kind": "counter" } });
+        let schema = |fields: &Json| json!({ "properties": { "infiniband": { "items": { "properties": fields } } } });
+        let named = |ports: [&str; 2]| ports.map(|port| format!("infiniband[{port}].rx_bytes_total"));
+        let expected = |ports| BTreeMap::from_iter(named(ports).into_iter().zip([Some(5.0), Some(7.0)]));
+        assert_eq!(grown(schema(&fields)), expected(["mlx4_0", "mlx4_0#2"]), "nothing says what a port is");
+        fields["port"] = json!({ "kind": "info" });
+        assert_eq!(grown(schema(&fields)), expected(["mlx4_0/1", "mlx4_0/2"]));
+    }
 }

@@ -41,7 +41,7 @@ pub struct Summary {
     pub cgroup: Option<CgroupSummary>,
     /// What the job used in each of the phases that it named.
     pub phases: Vec<PhaseSummary>,
-    /// Figures of other sections, such as those of plugins, by their paths: `infiniband[mlx5_0].port_rcv_data_bytes`.
+    /// Figures of other sections, such as those of plugins, by their paths: `infiniband[mlx5_0/1].rx_bytes_total`.
     pub sections: BTreeMap<String, Figure>,
     /// What held the job up, where the figures say so.
     pub bound: Option<Bound>,
