@@ -5,7 +5,7 @@
 
 use std::io;
 use std::ops::RangeInclusive;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use resource_tracker_core::{Schedule, Sections, Source, Tick};
@@ -55,10 +55,15 @@ impl MarkSource {
     /// Makes the pipe.
     ///
     /// # Errors
-    /// When the system gives none, or no descriptor of that number (`ulimit -n`).
+    /// When the system gives none, or no descriptor of such a number: `ulimit -n`, which is an invalid input, or all are taken.
     pub fn open() -> io::Result<Self> {
         let (read, _) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        let pipe = rustix::io::fcntl_dupfd_cloexec(read, *MARK_DESCRIPTORS.start())?;
+        let (first, last) = (*MARK_DESCRIPTORS.start(), *MARK_DESCRIPTORS.end());
+        let pipe = rustix::io::fcntl_dupfd_cloexec(read, first)?;
+        // Nobody would look for it there.
+        if pipe.as_raw_fd() > last {
+            return Err(io::Error::other(format!("descriptors {first} to {last} are taken")));
+        }
         Ok(Self { pipe, buffer: Vec::new(), since_ms: now_ms() })
     }
 
@@ -139,7 +144,6 @@ fn now_ms() -> u64 {
 mod tests {
     use std::fs::File;
     use std::io::Write;
-    use std::os::fd::AsRawFd;
     use std::time::{Duration, Instant};
 
     use proptest::prelude::*;

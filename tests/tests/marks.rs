@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use resource_tracker_tests::{Recording, command, in_time, number, text, track, tracker};
+use resource_tracker_tests::{Recording, command, has, in_time, number, text, track, tracker};
 use serde_json::{Value as Json, json};
 
 /// Every mark of a recording, as its name and kind.
@@ -99,6 +99,23 @@ fn the_nearest_tracker_hears_it() {
     let said = |path| marks(&resource_tracker_tests::samples(&fs::read(path).unwrap()));
     assert_eq!(said(&inner), [("deep".to_owned(), "next".to_owned())]);
     assert_eq!(said(&outer), [("after".to_owned(), "next".to_owned())]);
+}
+
+#[test]
+fn a_pipe_that_nobody_would_find_is_none() {
+    if !has("bash", "descriptors above 9") {
+        return;
+    }
+    let recording = Recording::new();
+    let (program, path) = (tracker().display(), recording.path().display().to_string());
+    let script = format!(
+        "for n in $(seq 100 115); do eval \"exec $n</dev/null\"; done; \
+         exec {program} -i 50ms -o {path} -- sh -c '{program} mark lost; sleep 0.1'"
+    );
+    let output = recording.run(command("bash").args(["-c", &script]));
+    let said = text(&output.stderr);
+    assert!(said.contains("descriptors 100 to 115 are taken") && said.lines().count() == 1, "{said}");
+    assert!(output.status.success() && marks(&recording.samples()).is_empty());
 }
 
 #[test]
