@@ -56,7 +56,7 @@ pub fn compare(baseline: &[&Summary], new: &[&Summary]) -> Vec<Difference> {
 
 fn difference(figure: NamedFigure, baseline: &[&Summary], new: &[&Summary]) -> Difference {
     let sorted = |runs: &[&Summary]| {
-        let mut values: Vec<f64> = runs.iter().filter_map(|run| (figure.of)(run)).collect();
+        let mut values: Vec<f64> = runs.iter().filter_map(|run| figure.of(run)).collect();
         values.sort_by(f64::total_cmp);
         values
     };
@@ -148,7 +148,7 @@ impl Condition {
     /// Whether it holds: a limit on a value for any or all of the new runs, a limit on a change for that of the medians. Where there
     /// are enough runs to tell, a change that is noise is none.
     pub fn answer(&self, baseline: &[&Summary], new: &[&Summary], of: Of) -> Answer {
-        let values = |runs: &[&Summary]| runs.iter().map(|run| (self.figure.of)(run)).collect::<Option<Vec<f64>>>();
+        let values = |runs: &[&Summary]| runs.iter().map(|run| self.figure.of(run)).collect::<Option<Vec<f64>>>();
         let Some(new_values) = values(new) else { return Answer::NotKnown };
         let holds = match self.limit {
             Limit::Value(_) if of == Of::Any => new_values.iter().any(|value| self.holds(*value)),
@@ -173,7 +173,7 @@ impl Condition {
         {
             return found;
         }
-        let values = || new.iter().filter_map(|run| (self.figure.of)(run));
+        let values = || new.iter().filter_map(|run| self.figure.of(run));
         match (values().reduce(f64::min), values().reduce(f64::max)) {
             (Some(least), Some(most)) if least == most => format!("it is {}", show(least)),
             (Some(least), Some(most)) => format!("it is {} to {}", show(least), show(most)),

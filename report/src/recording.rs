@@ -179,6 +179,8 @@ impl Reader<'_> {
     fn end_run(&mut self) -> anyhow::Result<()> {
         let Some(run) = self.current.take() else { return Ok(()) };
         let mut summary = run.statistics.summary();
+        // Who counted the samples knows whether the rest was one.
+        summary.is_whole &= summary.outcome.is_some() || run.problems.is_empty();
         summary.problems.extend(run.problems);
         self.visitor.run(RecordedRun { path: run.path, summary })
     }

@@ -77,6 +77,18 @@ impl RunStatistics {
         }
     }
 
+    /// What of the run is not in the samples.
+    fn missing(&self) -> Option<String> {
+        let is_wrapped = self.run.as_ref().is_some_and(|run| !run.command.is_empty());
+        match &self.outcome {
+            Some(outcome) if outcome.samples > self.samples => {
+                Some(format!("{} of {} samples are here: sums are of these", self.samples, outcome.samples))
+            }
+            None if is_wrapped => Some("its end is not here: sums are of what came before".into()),
+            _ => None,
+        }
+    }
+
     /// How many samples were added.
     pub fn samples(&self) -> u64 {
         self.samples
@@ -89,10 +101,9 @@ impl RunStatistics {
             let times = if self.backwards == 1 { "once" } else { &format!("{} times", self.backwards) };
             problems.push(format!("the clock was set back, or lines are out of order, {times}"));
         }
-        let taken = self.outcome.as_ref().map_or(0, |outcome| outcome.samples);
-        if taken > self.samples {
-            problems.push(format!("{} of {taken} samples are here: sums are of these", self.samples));
-        }
+        let missing = self.missing();
+        let is_whole = missing.is_none();
+        problems.extend(missing);
         let job = self.job.summary();
         let is_own = job.as_ref().is_some_and(|job| job.cpu_accounting == Some(ProcessAccounting::Cgroup));
         Summary::new(Summary {
@@ -104,6 +115,7 @@ impl RunStatistics {
                 sampled_secs: self.secs,
                 samples: self.samples,
             },
+            is_whole,
             job,
             machine: self.machine.summary(),
             gpus: self.gpus.summary(),

@@ -29,6 +29,9 @@ pub struct Summary {
     pub outcome: Option<OutcomeMetrics>,
     /// When it was sampled.
     pub times: Times,
+    /// Whether all of the run is in the samples, as far as can be told. Where it is not, sums are of what is, and `problems` says
+    /// what is missing.
+    pub is_whole: bool,
     /// What the job used. Null when none was tracked.
     pub job: Option<JobSummary>,
     /// What the machine used, with the job.

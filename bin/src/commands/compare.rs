@@ -41,6 +41,9 @@ pub(crate) fn compare(
     let kinds = kinds(cli);
     let (baseline, new) = (runs(baseline, &kinds)?, runs(new, &kinds)?);
     let (before, after) = (summaries(&baseline), summaries(&new));
+    for run in baseline.iter().chain(&new) {
+        run.summary.problems.iter().for_each(|problem| log::warn!("{}: {problem}", run.path.display()));
+    }
     let differences = resource_tracker_report::compare(&before, &after);
     match as_json {
         true => print((serde_json::to_string(&differences)? + "\n").as_bytes())?,
