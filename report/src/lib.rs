@@ -19,6 +19,7 @@ mod markdown;
 mod notes;
 mod offer;
 mod other_sections;
+mod parts;
 mod phases;
 mod readable;
 mod recording;

@@ -14,9 +14,12 @@ use crate::other_sections::OtherSections;
 use crate::phases::Phases;
 use crate::readable::Readable;
 use crate::summary::{Summary, Times};
+use crate::units::time;
 
-/// A file begins where another one has ended, to this time.
+/// A run goes on where a file, or the sample before, has ended, to this time.
 const GAP: Duration = Duration::from_secs(10);
+/// A sample begins where the one before has ended, to this time and half of its own.
+const HOLE: Duration = Duration::from_millis(100);
 
 /// What is known of a run after the samples that were added: in one pass, in memory that does not grow with their number.
 #[derive(Default)]
@@ -28,6 +31,8 @@ pub struct RunStatistics {
     secs: f64,
     samples: u64,
     backwards: u64,
+    /// Time between samples that is in none of them.
+    hole: Duration,
     job: Job,
     machine: Machine,
     gpus: GpuStatistics,
@@ -40,21 +45,25 @@ pub struct RunStatistics {
 
 impl RunStatistics {
     /// Whether this sample is the first of another run than those before. `in_other_file`: it is the first of a file that need
-    /// not go on where the one before ended.
+    /// not go on where the one before ended. (Nor need a run whose beginning is not known: older versions did not tell of it.)
     pub fn is_followed_by_another(&self, sample: &Sample, in_other_file: bool) -> bool {
         let begins = || sample.read_all::<RunMetrics>().next().is_some();
         let start = sample.timestamp().saturating_sub(sample.elapsed());
         let is_elsewhere = || in_other_file && start.abs_diff(self.last) > GAP;
-        self.samples > 0 && (self.outcome.is_some() || begins() || is_elsewhere())
+        let is_later = || self.run.is_none() && start.saturating_sub(self.last) > GAP;
+        self.samples > 0 && (self.outcome.is_some() || begins() || is_elsewhere() || is_later())
     }
 
     /// Adds the next sample.
     pub fn add(&mut self, sample: &Sample, kinds: &Kinds) {
         let secs = sample.elapsed().as_secs_f64();
+        let start = sample.timestamp().saturating_sub(sample.elapsed());
         if self.samples == 0 {
-            self.first = sample.timestamp().saturating_sub(sample.elapsed());
+            self.first = start;
         } else if sample.timestamp() < self.last {
             self.backwards += 1;
+        } else if start.saturating_sub(self.last) > HOLE + sample.elapsed() / 2 {
+            self.hole += start.saturating_sub(self.last);
         }
         self.last = sample.timestamp();
         self.samples += 1;
@@ -84,8 +93,16 @@ impl RunStatistics {
             Some(outcome) if outcome.samples > self.samples => {
                 Some(format!("{} of {} samples are here: sums are of these", self.samples, outcome.samples))
             }
+            Some(_) => None,
+            None if self.run.is_none() => Some(
+                "its beginning is not here, or it is of a version that tells of none: sums are of these samples".into(),
+            ),
             None if is_wrapped => Some("its end is not here: sums are of what came before".into()),
-            _ => None,
+            None if self.hole > Duration::ZERO => {
+                let hole = time(self.hole.as_secs_f64());
+                Some(format!("{hole} in between are not here, unless the clock was set: sums are of these samples"))
+            }
+            None => None,
         }
     }
 

@@ -1,5 +1,7 @@
 //! What is said of runs whose samples are known.
 
+use std::time::Duration;
+
 use crate::{Kinds, Look, Resource, RunStatistics, Summary, markdown, text};
 use proptest::prelude::*;
 use resource_tracker_core::Sample;
@@ -242,6 +244,42 @@ fn a_sum_with_a_gap_is_null_and_missing_samples_are_said() {
         "{:?}",
         summary.problems
     );
+}
+
+/// Samples that took these milliseconds, up to these times, added as a file would be. The first has a `run` of its own.
+fn machine_samples(run: bool, times: &[(u64, u64)]) -> Vec<Summary> {
+    let kinds = Kinds::of_schema(|| json!({}));
+    let mut runs = vec![RunStatistics::default()];
+    for (number, (at, took)) in times.iter().enumerate() {
+        let mut line = json!({ "timestamp_ms": 1_700_000_000_000_u64 + at, "elapsed_secs": Duration::from_millis(*took).as_secs_f64() });
+        if run && number == 0 {
+            line["run"] = json!({ "id": "1", "command": [], "started_ms": 1, "interval_secs": 1, "version": "1", "labels": {}, "tags": {} });
+        }
+        let sample = Sample::from_json(&line.to_string()).unwrap();
+        if runs.last().unwrap().is_followed_by_another(&sample, false) {
+            runs.push(RunStatistics::default());
+        }
+        runs.last_mut().unwrap().add(&sample, &kinds);
+    }
+    runs.iter().map(RunStatistics::summary).collect()
+}
+
+#[test]
+fn what_is_missing_is_said_without_an_end_as_well() {
+    // The tracker was late, and the clock crept; then five samples are not there.
+    let good = [(1000, 1000), (3100, 2050), (4150, 1000)];
+    let [whole] = &machine_samples(true, &good)[..] else { panic!("one run") };
+    assert_eq!((whole.is_whole, &whole.problems[..]), (true, &[][..]));
+    let with_hole = [&good[..], &[(10_150, 1000)]].concat();
+    let [holed] = &machine_samples(true, &with_hole)[..] else { panic!("one run") };
+    assert!(!holed.is_whole && holed.problems[0].starts_with("5.00 s in between are not here"), "{:?}", holed.problems);
+}
+
+#[test]
+fn runs_of_older_versions_are_told_apart_by_time() {
+    let runs = machine_samples(false, &[(1000, 1000), (2000, 1000), (60_000, 1000), (61_000, 1000)]);
+    let counts: Vec<_> = runs.iter().map(|run| (run.times.samples, run.is_whole)).collect();
+    assert_eq!(counts, [(2, false), (2, false)]);
 }
 
 #[test]
