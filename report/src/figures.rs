@@ -63,7 +63,9 @@ const fn total(name: &'static str, unit: Unit, of: fn(&Summary) -> Option<f64>) 
 /// All of them, in the order in which they are shown.
 pub const FIGURES: [NamedFigure; 19] = [
     // Whoever saw the end knows it, whatever else is missing.
-    figure("wall_time", Unit::Seconds, |run| Some(run.wall_secs()).filter(|_| run.is_whole || run.outcome.is_some())),
+    figure("wall_time", Unit::Seconds, |run| {
+        run.known_wall_secs().or_else(|| run.is_whole.then_some(run.times.sampled_secs))
+    }),
     total("cpu_time", Unit::Seconds, |run| run.job.as_ref()?.cpu_secs()),
     total("user_time", Unit::Seconds, |run| run.job.as_ref()?.user_secs),
     total("system_time", Unit::Seconds, |run| run.job.as_ref()?.system_secs),

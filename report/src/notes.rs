@@ -125,7 +125,7 @@ fn stolen(summary: &Summary) -> Option<String> {
 
 fn few_samples(summary: &Summary) -> Option<String> {
     let samples = summary.times.samples;
-    let missed = summary.outcome.as_ref().map_or(0, |outcome| outcome.missed_samples);
+    let missed = summary.outcome.as_ref().and_then(|outcome| outcome.missed_samples).unwrap_or(0);
     if samples < FEWEST_SAMPLES {
         let say = if samples == 1 { "1 sample says" } else { &format!("{samples} samples say") };
         return Some(format!("{say} little: take a shorter --interval"));

@@ -103,7 +103,8 @@ fn shortened(command: &str) -> String {
 }
 
 fn ending(summary: &Summary) -> String {
-    let wall = time(summary.wall_secs());
+    let is_known = summary.outcome.is_none() || summary.known_wall_secs().is_some();
+    let wall = format!("{}{}", if is_known { "" } else { "at least " }, time(summary.wall_secs()));
     match &summary.outcome {
         Some(outcome) => match (outcome.exit_code, outcome.signal) {
             (Some(code), _) => format!("exited with {code} after {wall}"),

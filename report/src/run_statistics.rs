@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use resource_tracker_core::Sample;
+use resource_tracker_core::{Outcome, Sample};
 use resource_tracker_metrics::{CloudMetrics, OutcomeMetrics, ProcessAccounting, RunMetrics};
 
 use crate::cgroup::Cgroup;
@@ -11,6 +11,7 @@ use crate::job::Job;
 use crate::kinds::Kinds;
 use crate::machine::Machine;
 use crate::other_sections::OtherSections;
+use crate::outcome::OutcomeSummary;
 use crate::phases::Phases;
 use crate::readable::Readable;
 use crate::summary::{Summary, Times};
@@ -25,7 +26,7 @@ const HOLE: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub struct RunStatistics {
     run: Option<RunMetrics>,
-    outcome: Option<OutcomeMetrics>,
+    outcome: Option<OutcomeSummary>,
     first: Duration,
     last: Duration,
     secs: f64,
@@ -82,16 +83,21 @@ impl RunStatistics {
             self.cloud = Some(cloud.into_owned());
         }
         if let Some(outcome) = readable.first::<OutcomeMetrics>(sample) {
-            self.outcome = Some(outcome.into_owned());
+            self.outcome = Some(OutcomeSummary::from(&*outcome));
         }
+    }
+
+    /// Takes over how the command ended from who waited for it. The last sample, which says that and more, may not have come.
+    pub fn end(&mut self, outcome: &Outcome) {
+        self.outcome = self.outcome.take().or_else(|| OutcomeSummary::of_command(outcome));
     }
 
     /// What of the run is not in the samples.
     fn missing(&self) -> Option<String> {
         let is_wrapped = self.run.as_ref().is_some_and(|run| !run.command.is_empty());
-        match &self.outcome {
-            Some(outcome) if outcome.samples > self.samples => {
-                Some(format!("{} of {} samples are here: sums are of these", self.samples, outcome.samples))
+        match self.outcome.as_ref().and_then(|outcome| outcome.samples) {
+            Some(taken) if taken > self.samples => {
+                Some(format!("{} of {taken} samples are here: sums are of these", self.samples))
             }
             Some(_) => None,
             None if self.run.is_none() => Some(

@@ -60,10 +60,11 @@ impl Sink for SummarySink {
         Ok(())
     }
 
-    fn finish(&mut self, _: &Outcome) -> anyhow::Result<()> {
+    fn finish(&mut self, outcome: &Outcome) -> anyhow::Result<()> {
         if self.statistics.samples() == 0 {
             return Ok(());
         }
+        self.statistics.end(outcome);
         let summary = self.statistics.summary();
         let text = match self.format {
             SummaryFormat::Text => text(&summary, Look::of(self.stream.file())),

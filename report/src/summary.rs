@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use resource_tracker_metrics::{CloudMetrics, OutcomeMetrics, RunMetrics};
+use resource_tracker_metrics::{CloudMetrics, RunMetrics};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,7 @@ use crate::job::JobSummary;
 use crate::machine::MachineSummary;
 use crate::notes::notes;
 use crate::other_sections::Figure;
+use crate::outcome::OutcomeSummary;
 use crate::phases::PhaseSummary;
 
 /// A run that is shorter tells too little.
@@ -26,7 +27,7 @@ pub struct Summary {
     /// What the first sample says of the run. Null in a recording that begins later, or is older than that section.
     pub run: Option<RunMetrics>,
     /// What the last sample says of its end. Null in a recording that ends before.
-    pub outcome: Option<OutcomeMetrics>,
+    pub outcome: Option<OutcomeSummary>,
     /// When it was sampled.
     pub times: Times,
     /// Whether all of the run is in the samples, as far as can be told. Where it is not, sums are of what is, and `problems` says
@@ -80,7 +81,12 @@ impl Summary {
 
     /// How long the run took: the command's own time, where that is known.
     pub fn wall_secs(&self) -> f64 {
-        self.outcome.as_ref().map_or(self.times.sampled_secs, |outcome| outcome.wall_secs)
+        self.known_wall_secs().unwrap_or(self.times.sampled_secs)
+    }
+
+    /// The same, where it is known.
+    pub(crate) fn known_wall_secs(&self) -> Option<f64> {
+        self.outcome.as_ref()?.wall_secs
     }
 
     /// Whether it was long enough, and looked at often enough, to tell what it needs.

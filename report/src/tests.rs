@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{Kinds, Look, Resource, RunStatistics, Summary, markdown, text};
 use proptest::prelude::*;
-use resource_tracker_core::Sample;
+use resource_tracker_core::{Outcome, Sample};
 use serde_json::{Value as Json, json};
 
 const PLAIN: Look = Look { width: 80, colour: false };
@@ -15,6 +15,10 @@ fn run(change: &Json) -> Summary {
 }
 
 fn run_of(samples: u64, end: &Json, change: &Json) -> Summary {
+    statistics_of(samples, end, change).summary()
+}
+
+fn statistics_of(samples: u64, end: &Json, change: &Json) -> RunStatistics {
     let kinds = Kinds::of_schema(|| json!({}));
     let mut statistics = RunStatistics::default();
     for number in 1..=samples {
@@ -39,7 +43,7 @@ fn run_of(samples: u64, end: &Json, change: &Json) -> Summary {
         merge(&mut sample, &both(machine(2.0), change));
         statistics.add(&Sample::from_json(&sample.to_string()).unwrap(), &kinds);
     }
-    statistics.summary()
+    statistics
 }
 
 fn merge(into: &mut Json, change: &Json) {
@@ -165,6 +169,18 @@ fn how_it_ended() {
     assert_eq!(end(json!({ "exit_code": null, "signal": 9 })), "was ended by SIGKILL after 10.0 s");
     assert_eq!(end(json!({ "exit_code": null, "signal": 40 })), "was ended by signal 40 after 10.0 s");
     assert_eq!(end(Json::Null), "was sampled for 10.0 s; how it ended is not recorded");
+}
+
+#[test]
+fn an_end_without_its_sample_is_an_end() {
+    let mut statistics = statistics_of(10, &Json::Null, &json!({}));
+    statistics.end(&Outcome::exited(1));
+    let summary = statistics.summary();
+    assert_eq!((summary.is_whole, &summary.advice), (false, &None));
+    assert_eq!(text(&summary, PLAIN).lines().nth(1), Some("exited with 1 after at least 10.0 s"));
+    let mut statistics = statistics_of(10, &json!({ "exit_code": 0 }), &json!({}));
+    statistics.end(&Outcome::exited(1));
+    assert!(statistics.summary().is_success(), "the sample knows more");
 }
 
 #[test]
