@@ -59,9 +59,12 @@ impl Phases {
         for phase in self.active() {
             let phase = &mut self.phases[phase];
             phase.secs += part;
-            phase.cpu_secs += share * (job.process_utime_secs.unwrap_or(0.0) + job.process_stime_secs.unwrap_or(0.0));
-            phase.disk_read_bytes += share * job.process_disk_read_bytes.unwrap_or(0) as f64;
-            phase.disk_write_bytes += share * job.process_disk_write_bytes.unwrap_or(0) as f64;
+            if share > 0.0 {
+                let cpu = job.process_utime_secs.zip(job.process_stime_secs).map(|(user, system)| user + system);
+                add(&mut phase.cpu_secs, share, cpu);
+                add(&mut phase.disk_read_bytes, share, job.process_disk_read_bytes.map(|bytes| bytes as f64));
+                add(&mut phase.disk_write_bytes, share, job.process_disk_write_bytes.map(|bytes| bytes as f64));
+            }
         }
     }
 
@@ -85,7 +88,7 @@ impl Phases {
         let known = self.phases.iter().position(|phase| phase.name == name);
         let index = known.or_else(|| {
             (self.phases.len() < PHASES).then(|| {
-                self.phases.push(PhaseSummary { name: name.to_owned(), ..PhaseSummary::default() });
+                self.phases.push(PhaseSummary::new(name));
                 self.phases.len() - 1
             })
         })?;
@@ -98,7 +101,12 @@ impl Phases {
     }
 }
 
-/// What the job used in a phase. A sample in which one began or ended is shared out by time.
+/// Adds a share of what was counted to a sum, which is not known any more when that is not.
+fn add(sum: &mut Option<f64>, share: f64, counted: Option<f64>) {
+    *sum = sum.zip(counted).map(|(sum, counted)| sum + share * counted);
+}
+
+/// What the job used in a phase. A sum is null where a part of it is not known. A sample in which one began or ended is shared out by time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseSummary {
     /// What the job calls it.
@@ -108,13 +116,27 @@ pub struct PhaseSummary {
     /// How long it was, all times together.
     pub secs: f64,
     /// CPU time of the job in it.
-    pub cpu_secs: f64,
+    pub cpu_secs: Option<f64>,
     /// The most memory that the job had at a sample in it; null when it had none there. `process_memory_mib`
     pub peak_memory_mib: Option<f64>,
     /// Bytes that the job read from storage.
-    pub disk_read_bytes: f64,
+    pub disk_read_bytes: Option<f64>,
     /// Bytes that it wrote for storage.
-    pub disk_write_bytes: f64,
+    pub disk_write_bytes: Option<f64>,
+}
+
+impl PhaseSummary {
+    /// One that is about to begin.
+    fn new(name: &str) -> Self {
+        let nothing = Some(0.0);
+        Self {
+            name: name.to_owned(),
+            cpu_secs: nothing,
+            disk_read_bytes: nothing,
+            disk_write_bytes: nothing,
+            ..Self::default()
+        }
+    }
 }
 
 #[cfg(test)]
@@ -150,9 +172,24 @@ mod tests {
             .map(|phase| (phase.name, phase.secs, phase.cpu_secs, phase.peak_memory_mib))
             .collect();
         let expected = [("load", 2.25, 3.75, 20.0), ("train", 1.5, 2.0, 30.0), ("step", 0.75, 1.0, 30.0)];
-        let expected = expected.map(|(name, secs, cpu, memory)| (name, secs, cpu, Some(memory)));
+        let expected = expected.map(|(name, secs, cpu, memory)| (name, secs, Some(cpu), Some(memory)));
         assert_eq!(told, expected.map(|(name, secs, cpu, memory)| (name.to_owned(), secs, cpu, memory)));
         assert_eq!(readable.problems().count(), 0);
+    }
+
+    #[test]
+    fn what_is_not_known_of_a_phase_is_no_zero() {
+        let (mut phases, mut readable) = (Phases::default(), Readable::default());
+        let begin = r#", "marks": [{"name": "one", "kind": "begin", "at_ms": 100000}]"#;
+        let next = r#", "marks": [{"name": "two", "kind": "begin", "at_ms": 102000}]"#;
+        let without_job = Sample::from_json(r#"{"timestamp_ms": 102000, "elapsed_secs": 1}"#).unwrap();
+        for sample in [sample(101, 1.0, 10.0, begin), without_job, sample(103, 2.0, 20.0, next)] {
+            phases.add(&sample, 1.0, &mut readable);
+        }
+        let told = phases.summary().into_iter().map(|phase| (phase.name, phase.cpu_secs, phase.disk_read_bytes));
+        // The samples have no word about disks.
+        let expected = [("one".to_owned(), None, None), ("two".to_owned(), Some(2.0), None)];
+        assert_eq!(told.collect::<Vec<_>>(), expected);
     }
 
     #[test]

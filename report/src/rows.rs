@@ -212,9 +212,10 @@ fn of_phases(phases: &[PhaseSummary], rows: &mut Vec<Row>) {
     let shown = if phases.len() > PHASE_ROWS { PHASE_ROWS - 1 } else { phases.len() };
     let shortest = lengths.get(shown.wrapping_sub(1)).copied().unwrap_or(0.0);
     for phase in phases.iter().filter(|phase| phase.secs >= shortest).take(shown) {
-        let cores = if phase.secs > 0.0 { phase.cpu_secs / phase.secs } else { 0.0 };
+        let cores = phase.cpu_secs.filter(|_| phase.secs > 0.0).map(|cpu| cpu / phase.secs);
+        let cores = cores.map(|cores| format!(", {cores:.2} cores")).unwrap_or_default();
         let peak = phase.peak_memory_mib.map(|peak| format!(", peak {}", memory(peak))).unwrap_or_default();
-        let text = format!("{}: {}, {cores:.2} cores{peak}", phase.name, time(phase.secs));
+        let text = format!("{}: {}{cores}{peak}", phase.name, time(phase.secs));
         rows.push(Row { label: "Phase".into(), share: None, text });
     }
     if phases.len() > shown {
