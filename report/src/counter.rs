@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 /// More devices than any machine has; those that come after are not counted.
-const DEVICES: usize = 16_384;
+pub(crate) const DEVICES: usize = 16_384;
 
 /// The sum of what the counters of several devices grew by.
 #[derive(Debug, Default)]
 pub(crate) struct CounterSum {
     last: BTreeMap<String, u64>,
     sum: Option<u64>,
+    has_more: bool,
 }
 
 impl CounterSum {
@@ -27,11 +28,17 @@ impl CounterSum {
         };
         if !self.last.contains_key(device) {
             if self.last.len() == DEVICES {
+                self.has_more = true;
                 return;
             }
             self.last.insert(device.to_owned(), counter);
         }
         self.sum = Some(self.sum.unwrap_or(0).saturating_add(grown));
+    }
+
+    /// Whether there were more devices than are in the sum.
+    pub(crate) fn has_more(&self) -> bool {
+        self.has_more
     }
 
     /// The sum. `None` when there was no device.
@@ -55,5 +62,14 @@ mod tests {
         assert_eq!(sum.sum(), Some(525), "the counter is exact, and the rate is not");
         sum.add("sda", 900, 3.0, 2.0);
         assert_eq!(sum.sum(), Some(531), "it was reset");
+    }
+
+    #[test]
+    fn what_is_too_much_is_said() {
+        let mut sum = CounterSum::default();
+        (0..DEVICES).for_each(|device| sum.add(&device.to_string(), 1, 1.0, 1.0));
+        assert!(!sum.has_more());
+        sum.add("one more", 1, 1.0, 1.0);
+        assert!(sum.has_more() && sum.sum() == Some(DEVICES as u64));
     }
 }

@@ -20,6 +20,7 @@ const MIB: f64 = 1_048_576.0;
 #[derive(Default)]
 pub(crate) struct GpuStatistics {
     gpus: Vec<Gpu>,
+    has_more: bool,
 }
 
 #[derive(Default)]
@@ -39,10 +40,16 @@ struct Gpu {
 impl GpuStatistics {
     pub(crate) fn add(&mut self, sample: &Sample, secs: f64, readable: &mut Readable) {
         for gpu in readable.all::<Gpus>(sample).iter().flat_map(|gpus| &gpus.0) {
-            if let Some(known) = self.of(&gpu.uuid) {
-                known.add(gpu, secs);
+            match self.of(&gpu.uuid) {
+                Some(known) => known.add(gpu, secs),
+                None => self.has_more = true,
             }
         }
+    }
+
+    /// What was too much.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.has_more.then(|| format!("there are more than {GPUS} GPUs: the others are left out"))
     }
 
     fn of(&mut self, uuid: &str) -> Option<&mut Gpu> {
@@ -122,4 +129,26 @@ pub struct GpuSummary {
     pub peak_temperature_celsius: Option<f64>,
     /// For how long its clocks were held back, by reason. `throttle_reasons`
     pub throttled_secs: BTreeMap<String, f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_much_is_said() {
+        let mut statistics = GpuStatistics::default();
+        let gpu = serde_json::to_value(GpuMetrics::default()).unwrap();
+        let mut sample = |count: usize| {
+            let named = (0..count).map(|number| {
+                let mut gpu = gpu.clone();
+                gpu["uuid"] = number.to_string().into();
+                gpu
+            });
+            let line = serde_json::json!({ "timestamp_ms": 1000, "gpu": named.collect::<Vec<_>>() });
+            statistics.add(&Sample::from_json(&line.to_string()).unwrap(), 1.0, &mut Readable::default());
+            (statistics.summary().len(), statistics.problem().is_some())
+        };
+        assert_eq!([sample(GPUS), sample(GPUS + 1)], [(GPUS, false), (GPUS, true)]);
+    }
 }

@@ -9,7 +9,7 @@ use resource_tracker_metrics::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::counter::CounterSum;
+use crate::counter::{CounterSum, DEVICES};
 use crate::readable::Readable;
 use crate::statistics::{Series, Spread};
 
@@ -107,6 +107,13 @@ impl Machine {
         known.host_vcpus = host_vcpus.or(known.host_vcpus);
         known.host_cpu_model = host_cpu_model.clone().or(known.host_cpu_model.take());
         known.host_memory_mib = host_memory_mib.or(known.host_memory_mib);
+    }
+
+    /// What was too much.
+    pub(crate) fn problems(&self) -> impl Iterator<Item = String> {
+        let sums = [("disks", [&self.read, &self.written]), ("network interfaces", [&self.received, &self.sent])];
+        let full = sums.into_iter().filter(|(_, sums)| sums.iter().any(|sum| sum.has_more()));
+        full.map(|(devices, _)| format!("there are more than {DEVICES} {devices}: the others are not in the sums"))
     }
 
     pub(crate) fn summary(&self) -> MachineSummary {

@@ -36,20 +36,34 @@ const DEPTH: u32 = 8;
 #[derive(Default)]
 pub(crate) struct OtherSections {
     figures: BTreeMap<String, (Kind, Level, f64)>,
+    /// The most of one sample that were left out.
+    left_out: u64,
 }
 
 impl OtherSections {
     pub(crate) fn add(&mut self, sample: &Sample, secs: f64, kinds: &Kinds) {
-        other_figures(sample, kinds, &mut |path, field, value| self.add_figure(path, value, secs, kinds.of(field)));
+        let mut left_out = 0;
+        other_figures(sample, kinds, &mut |path, field, value| {
+            left_out += u64::from(!self.add_figure(path, value, secs, kinds.of(field)));
+        });
+        self.left_out = self.left_out.max(left_out);
     }
 
-    fn add_figure(&mut self, path: &str, value: f64, secs: f64, kind: Kind) {
+    /// What was too much.
+    pub(crate) fn problem(&self) -> Option<String> {
+        (self.left_out > 0).then(|| {
+            format!("{} figures of other sections, or more, are left out: there are more than {FIGURES}", self.left_out)
+        })
+    }
+
+    /// Says whether there was room for it.
+    fn add_figure(&mut self, path: &str, value: f64, secs: f64, kind: Kind) -> bool {
         if kind == Kind::Info {
-            return;
+            return true;
         }
         if !self.figures.contains_key(path) {
             if self.figures.len() == FIGURES {
-                return;
+                return false;
             }
             self.figures.insert(path.to_owned(), (kind, Level::default(), 0.0));
         }
@@ -64,6 +78,7 @@ impl OtherSections {
             }
             level.add(value, secs);
         }
+        true
     }
 
     pub(crate) fn summary(&self) -> BTreeMap<String, Figure> {
@@ -171,6 +186,19 @@ mod tests {
         }
         let figures = others.summary().into_iter().filter(|(path, _)| path.ends_with("rx_bytes_total"));
         figures.map(|(path, figure)| (path, figure.sum)).collect()
+    }
+
+    #[test]
+    fn what_is_too_much_is_said() {
+        let sample = |count: usize| {
+            let line = json!({ "timestamp_ms": 1000, "many": vec![1; count] });
+            Sample::from_json(&line.to_string()).unwrap()
+        };
+        let mut others = OtherSections::default();
+        others.add(&sample(FIGURES), 1.0, &Kinds::of_schema(|| json!({})));
+        assert_eq!(others.problem(), None);
+        others.add(&sample(FIGURES + 7), 1.0, &Kinds::of_schema(|| json!({})));
+        assert!(others.problem().unwrap().starts_with("7 figures of other sections"), "{:?}", others.problem());
     }
 
     #[test]

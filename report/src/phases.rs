@@ -20,6 +20,8 @@ pub(crate) struct Phases {
     current: Option<usize>,
     /// Those that go on until their end is said.
     open: Vec<usize>,
+    /// How often one began that is not told apart.
+    left_out: u64,
 }
 
 impl Phases {
@@ -70,7 +72,8 @@ impl Phases {
 
     fn heed(&mut self, mark: &Mark) {
         match mark.kind {
-            MarkKind::Begin if self.open.len() < OPEN => {
+            MarkKind::Begin if self.open.len() == OPEN => self.left_out += 1,
+            MarkKind::Begin => {
                 let phase = self.begin(&mark.name);
                 self.open.extend(phase);
             }
@@ -91,9 +94,19 @@ impl Phases {
                 self.phases.push(PhaseSummary::new(name));
                 self.phases.len() - 1
             })
-        })?;
-        self.phases[index].times += 1;
-        Some(index)
+        });
+        match index {
+            Some(index) => self.phases[index].times += 1,
+            None => self.left_out += 1,
+        }
+        index
+    }
+
+    /// What was too much.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let times = if self.left_out == 1 { "once".to_owned() } else { format!("{} times", self.left_out) };
+        (self.left_out > 0)
+            .then(|| format!("a phase was left out {times}: there are more than {PHASES} names, or {OPEN} at once"))
     }
 
     pub(crate) fn summary(&self) -> Vec<PhaseSummary> {
@@ -199,5 +212,13 @@ mod tests {
             phases.heed(&Mark { name: number.to_string(), kind: MarkKind::Begin, at_ms: 0 });
         }
         assert!(phases.phases.len() <= PHASES && phases.open.len() == OPEN);
+        assert!(phases.problem().unwrap().starts_with("a phase was left out 4900 times"), "{:?}", phases.problem());
+        let mut phases = Phases::default();
+        for number in 0..PHASES {
+            phases.heed(&Mark { name: number.to_string(), kind: MarkKind::Next, at_ms: 0 });
+        }
+        assert_eq!(phases.problem(), None);
+        phases.heed(&Mark { name: "one more".into(), kind: MarkKind::Next, at_ms: 0 });
+        assert!(phases.problem().unwrap().starts_with("a phase was left out once"), "{:?}", phases.problem());
     }
 }

@@ -219,7 +219,7 @@ fn of_phases(phases: &[PhaseSummary], rows: &mut Vec<Row>) {
         rows.push(Row { label: "Phase".into(), share: None, text });
     }
     if phases.len() > shown {
-        let text = format!("{} in all, the longest are shown", phases.len());
+        let text = format!("the longest of {} are shown", phases.len());
         rows.push(Row { label: "Phases".into(), share: None, text });
     }
 }

@@ -124,6 +124,8 @@ impl RunStatistics {
             let times = if self.backwards == 1 { "once" } else { &format!("{} times", self.backwards) };
             problems.push(format!("the clock was set back, or lines are out of order, {times}"));
         }
+        problems.extend(self.machine.problems());
+        problems.extend([self.gpus.problem(), self.phases.problem(), self.others.problem()].into_iter().flatten());
         let missing = self.missing();
         let is_whole = missing.is_none();
         problems.extend(missing);
