@@ -15,8 +15,15 @@ pub(crate) struct CounterSum {
 
 impl CounterSum {
     /// Adds the reading of a device's counter. Of the first reading it only says how far the counter came since the one
-    /// before, of which nothing is known but the rate.
-    pub(crate) fn add(&mut self, device: &str, counter: u64, rate: f64, secs: f64) {
+    /// before, of which nothing is known but the rate: without both nothing is known.
+    pub(crate) fn add(
+        &mut self,
+        device: &str,
+        counter: impl Into<Option<u64>>,
+        rate: impl Into<Option<f64>>,
+        secs: f64,
+    ) {
+        let (Some(counter), Some(rate)) = (counter.into(), rate.into()) else { return };
         let by_rate = |counter: u64| ((rate * secs).round() as u64).min(counter);
         let grown = match self.last.get_mut(device) {
             // Of one that was reset, or of lines that are out of order, nothing is known but the rate.

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use resource_tracker_core::Sample;
-use resource_tracker_metrics::{GpuMetrics, Gpus};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::fields::{GpuFields, GpuList};
 use crate::readable::Readable;
 use crate::statistics::{Series, Spread};
 
@@ -39,8 +39,10 @@ struct Gpu {
 
 impl GpuStatistics {
     pub(crate) fn add(&mut self, sample: &Sample, secs: f64, readable: &mut Readable) {
-        for gpu in readable.all::<Gpus>(sample).iter().flat_map(|gpus| &gpus.0) {
-            match self.of(&gpu.uuid) {
+        for gpu in readable.fields::<GpuList>(sample).iter().flat_map(|gpus| &gpus.0) {
+            // Without a name of its own it cannot be told from others.
+            let Some(uuid) = &gpu.uuid else { continue };
+            match self.of(uuid) {
                 Some(known) => known.add(gpu, secs),
                 None => self.has_more = true,
             }
@@ -70,8 +72,8 @@ impl GpuStatistics {
 }
 
 impl Gpu {
-    fn add(&mut self, gpu: &GpuMetrics, secs: f64) {
-        self.name.clone_from(&gpu.name);
+    fn add(&mut self, gpu: &GpuFields, secs: f64) {
+        self.name = gpu.name.clone().unwrap_or_default();
         self.parent_uuid.clone_from(&gpu.parent_uuid);
         self.utilization.add(gpu.utilization_pct.or(gpu.sm_utilization_pct), secs);
         self.memory.add(gpu.vram_used_bytes.map(|bytes| bytes as f64 / MIB), secs);
@@ -111,7 +113,7 @@ impl Gpu {
 pub struct GpuSummary {
     /// Identifier of the device. `uuid`
     pub uuid: String,
-    /// Name of the device. `name`
+    /// Name of the device; empty where it is not known. `name`
     pub name: String,
     /// The device that this one is a part of. `parent_uuid`
     pub parent_uuid: Option<String>,
@@ -133,6 +135,8 @@ pub struct GpuSummary {
 
 #[cfg(test)]
 mod tests {
+    use resource_tracker_metrics::GpuMetrics;
+
     use super::*;
 
     #[test]

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use resource_tracker_core::{Sample, Section};
 use serde::de::DeserializeOwned;
 
+use crate::fields::Fields;
+
 /// What could not be read: by section how often, and the first error.
 #[derive(Debug, Default)]
 pub(crate) struct Readable {
@@ -18,8 +20,19 @@ impl Readable {
         self.all(sample).into_iter().next()
     }
 
+    /// The fields `T` of a section, of whoever wrote it first.
+    pub(crate) fn first_fields<T: Fields>(&mut self, sample: &Sample) -> Option<T> {
+        self.fields(sample).into_iter().next()
+    }
+
+    /// The fields `T` of a section, of all who wrote it.
+    pub(crate) fn fields<T: Fields>(&mut self, sample: &Sample) -> Vec<T> {
+        let whole = sample.all::<T::Whole>().map(T::from);
+        whole.chain(self.all::<T>(sample).into_iter().map(Cow::into_owned)).collect()
+    }
+
     /// Section `T` of all who wrote it.
-    pub(crate) fn all<'a, T: Section + DeserializeOwned>(&mut self, sample: &'a Sample) -> Vec<Cow<'a, T>> {
+    fn all<'a, T: Section + DeserializeOwned>(&mut self, sample: &'a Sample) -> Vec<Cow<'a, T>> {
         let sections = sample.read_all::<T>().filter_map(|section| match section {
             Ok(section) => Some(section),
             Err(error) => {

@@ -67,7 +67,7 @@ impl Rows {
             title: printable(&title(summary)),
             ending: ending(summary),
             has_failed: summary.outcome.as_ref().is_some_and(|outcome| outcome.exit_code != Some(0))
-                && is_wrapped(summary),
+                && summary.command().is_some(),
             rows,
             remarks: remarks(summary).into_iter().map(|(label, text)| (label, printable(&text))).collect(),
         }
@@ -81,16 +81,12 @@ pub fn printable(text: &str) -> String {
     text.chars().filter(|char| !turns(*char)).map(|char| if char.is_control() { ' ' } else { char }).collect()
 }
 
-fn is_wrapped(summary: &Summary) -> bool {
-    summary.run.as_ref().is_some_and(|run| !run.command.is_empty())
-}
-
 /// The command, or what else it is about.
 fn title(summary: &Summary) -> String {
-    match summary.run.as_ref() {
-        Some(run) if !run.command.is_empty() => shortened(&run.command.join(" ")),
-        _ if summary.job.is_some() => "the process that was tracked".into(),
-        _ => "the machine".into(),
+    match summary.command() {
+        Some(words) => shortened(&words.join(" ")),
+        None if summary.job.is_some() => "the process that was tracked".into(),
+        None => "the machine".into(),
     }
 }
 
@@ -111,7 +107,7 @@ fn ending(summary: &Summary) -> String {
             (None, Some(signal)) => format!("was ended by {} after {wall}", signal_name(signal)),
             (None, None) => format!("ended after {wall}"),
         },
-        None if is_wrapped(summary) => format!("was sampled for {wall}; how it ended is not recorded"),
+        None if summary.command().is_some() => format!("was sampled for {wall}; how it ended is not recorded"),
         None => format!("was sampled for {wall}"),
     }
 }

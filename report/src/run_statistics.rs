@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use resource_tracker_core::{Outcome, Sample};
-use resource_tracker_metrics::{CloudMetrics, OutcomeMetrics, ProcessAccounting, RunMetrics};
+use resource_tracker_metrics::{CloudMetrics, ProcessAccounting, RunMetrics};
 
 use crate::cgroup::Cgroup;
 use crate::gpu::GpuStatistics;
@@ -14,6 +14,7 @@ use crate::other_sections::OtherSections;
 use crate::outcome::OutcomeSummary;
 use crate::phases::Phases;
 use crate::readable::Readable;
+use crate::run::RunSummary;
 use crate::summary::{Summary, Times};
 use crate::units::time;
 
@@ -25,7 +26,7 @@ const HOLE: Duration = Duration::from_millis(100);
 /// What is known of a run after the samples that were added: in one pass, in memory that does not grow with their number.
 #[derive(Default)]
 pub struct RunStatistics {
-    run: Option<RunMetrics>,
+    run: Option<RunSummary>,
     outcome: Option<OutcomeSummary>,
     first: Duration,
     last: Duration,
@@ -76,14 +77,14 @@ impl RunStatistics {
         cgroup.add(sample, secs, readable);
         phases.add(sample, secs, readable);
         others.add(sample, secs, kinds);
-        if let Some(run) = readable.first::<RunMetrics>(sample) {
-            self.run = Some(run.into_owned());
+        if let Some(run) = readable.first_fields::<RunSummary>(sample) {
+            self.run = Some(run);
         }
         if let Some(cloud) = readable.first::<CloudMetrics>(sample) {
             self.cloud = Some(cloud.into_owned());
         }
-        if let Some(outcome) = readable.first::<OutcomeMetrics>(sample) {
-            self.outcome = Some(OutcomeSummary::from(&*outcome));
+        if let Some(outcome) = readable.first_fields::<OutcomeSummary>(sample) {
+            self.outcome = Some(outcome);
         }
     }
 
@@ -94,7 +95,9 @@ impl RunStatistics {
 
     /// What of the run is not in the samples.
     fn missing(&self) -> Option<String> {
-        let is_wrapped = self.run.as_ref().is_some_and(|run| !run.command.is_empty());
+        // One that does not tell of a command may have had one.
+        let is_wrapped =
+            self.run.as_ref().is_some_and(|run| run.command.as_ref().is_none_or(|words| !words.is_empty()));
         match self.outcome.as_ref().and_then(|outcome| outcome.samples) {
             Some(taken) if taken > self.samples => {
                 Some(format!("{} of {taken} samples are here: sums are of these", self.samples))

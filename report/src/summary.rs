@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use resource_tracker_metrics::{CloudMetrics, RunMetrics};
+use resource_tracker_metrics::CloudMetrics;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +16,7 @@ use crate::notes::notes;
 use crate::other_sections::Figure;
 use crate::outcome::OutcomeSummary;
 use crate::phases::PhaseSummary;
+use crate::run::RunSummary;
 
 /// A run that is shorter tells too little.
 const SHORTEST_SECS: f64 = 1.0;
@@ -25,7 +26,7 @@ pub(crate) const FEWEST_SAMPLES: u64 = 3;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
     /// What the first sample says of the run. Null in a recording that begins later, or is older than that section.
-    pub run: Option<RunMetrics>,
+    pub run: Option<RunSummary>,
     /// What the last sample says of its end. Null in a recording that ends before.
     pub outcome: Option<OutcomeSummary>,
     /// When it was sampled.
@@ -77,6 +78,11 @@ impl Summary {
         figures.advice = Advice::of(&figures);
         figures.notes = notes(&figures);
         figures
+    }
+
+    /// The words of the command, if it is known that there was one.
+    pub(crate) fn command(&self) -> Option<&[String]> {
+        self.run.as_ref()?.command.as_deref().filter(|words| !words.is_empty())
     }
 
     /// How long the run took: the command's own time, where that is known.
