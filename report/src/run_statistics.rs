@@ -95,18 +95,19 @@ impl RunStatistics {
 
     /// What of the run is not in the samples.
     fn missing(&self) -> Option<String> {
-        // One that does not tell of a command may have had one.
-        let is_wrapped =
-            self.run.as_ref().is_some_and(|run| run.command.as_ref().is_none_or(|words| !words.is_empty()));
+        let command = self.run.as_ref().and_then(|run| run.command.as_ref());
+        let end = if self.run.is_some() { "end" } else { "beginning" };
         match self.outcome.as_ref().and_then(|outcome| outcome.samples) {
             Some(taken) if taken > self.samples => {
                 Some(format!("{} of {taken} samples are here: sums are of these", self.samples))
             }
             Some(_) => None,
-            None if self.run.is_none() => Some(
-                "its beginning is not here, or it is of a version that tells of none: sums are of these samples".into(),
-            ),
-            None if is_wrapped => Some("its end is not here: sums are of what came before".into()),
+            None if command.is_none() => Some(format!(
+                "its {end} is not here, or it is of a version that tells of none: sums are of these samples"
+            )),
+            None if command.is_some_and(|words| !words.is_empty()) => {
+                Some("its end is not here: sums are of these samples".into())
+            }
             None if self.hole > Duration::ZERO => {
                 let hole = time(self.hole.as_secs_f64());
                 Some(format!("{hole} in between are not here, unless the clock was set: sums are of these samples"))

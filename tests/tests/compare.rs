@@ -111,7 +111,7 @@ fn a_sum_over_a_part_of_a_run_is_not_known() {
     for (limit, code) in [("cpu_time < 60s", 1), ("wall_time < 60s", 1), ("peak_memory < 200MiB", 0)] {
         let (found, stdout, stderr) = compare(&files, &["--budget", limit]);
         assert_eq!(found, Some(code), "{limit}: {stdout}{stderr}");
-        assert!(stderr.contains("cut.jsonl: its end is not here: sums are of what came before"), "{stderr}");
+        assert!(stderr.contains("cut.jsonl: its end is not here: sums are of these samples"), "{stderr}");
         assert_eq!(stderr.contains("cut.jsonl: not within the budget"), code == 1, "{stderr}");
     }
 }
