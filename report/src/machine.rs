@@ -10,6 +10,9 @@ use crate::fields::{CpuFields, DiskFields, DiskList, MemoryFields, NetworkList, 
 use crate::readable::Readable;
 use crate::statistics::{Series, Spread};
 
+/// A file system with so much left is not full, whatever its share.
+const ENOUGH_BYTES: u64 = 10_000_000_000;
+
 const IMAGES: [&str; 7] = ["cramfs", "erofs", "fuse.snapfuse", "fuse.squashfuse", "iso9660", "squashfs", "udf"];
 
 /// Whether file systems of this type are made full, and never have room.
@@ -82,12 +85,14 @@ impl Machine {
         self.busiest_disk.add(disks.iter().filter_map(|disk| disk.utilization_pct).reduce(f64::max), secs);
         let mounts = disks.iter().flat_map(|disk| disk.mounts.iter().flatten());
         for mount in mounts.filter(|mount| mount.filesystem.as_deref().is_some_and(|name| !is_image(name))) {
-            let fullest = self.fullest.as_ref().map_or(0.0, |fullest| fullest.used_pct);
             if let (Some(used_pct), Some(available_bytes)) = (mount.used_pct, mount.available_bytes)
                 && let Some(mount_point) = mount.mount_point.clone()
-                && used_pct > fullest
             {
-                self.fullest = Some(FullFileSystem { mount_point, used_pct, available_bytes });
+                let found = FullFileSystem { mount_point, used_pct, available_bytes };
+                let order = |one: &FullFileSystem| (one.is_full(), one.used_pct);
+                if used_pct > 0.0 && self.fullest.as_ref().is_none_or(|fullest| order(&found) > order(fullest)) {
+                    self.fullest = Some(found);
+                }
             }
         }
     }
@@ -158,7 +163,7 @@ pub struct MachineSummary {
     pub disk_write_bytes: Option<u64>,
     /// Share of time in which the disk that was busiest at each sample had something to do. `disk`, `utilization_pct`
     pub busiest_disk_pct: Option<Spread>,
-    /// The file system that was fullest at a sample.
+    /// The file system that was fullest at a sample: one that had no room left before one that had, else by the share.
     pub fullest_file_system: Option<FullFileSystem>,
     /// Bytes received from other machines, each once. What `rx_bytes_total` of `network` grew by
     pub network_rx_bytes: Option<u64>,
@@ -170,6 +175,13 @@ pub struct MachineSummary {
     pub memory_pressure_pct: Option<f64>,
     /// Share of time in which a task waited for storage. `pressure`, `io`, `some`
     pub io_pressure_pct: Option<f64>,
+}
+
+impl FullFileSystem {
+    /// Whether nearly all of it is used, and not much is left.
+    pub(crate) fn is_full(&self) -> bool {
+        self.used_pct >= 95.0 && self.available_bytes < ENOUGH_BYTES
+    }
 }
 
 /// A file system when it was fullest.

@@ -206,7 +206,10 @@ fn what_to_ask_for() {
 #[test]
 fn notes_for_who_looks_after_it() {
     let minute = |change: &Json| run_of(61, &json!({ "exit_code": 0 }), change);
+    let mount = |path: &str, used_pct: f64, left: u64| json!({ "mount_point": path, "filesystem": "ext4", "used_pct": used_pct, "available_bytes": left });
+    let mounts = [mount("/data", 99.5, 100_000_000_000), mount("/", 99.0, 50 << 20), mount("/boot", 30.0, 1 << 20)];
     for (summary, note) in [
+        (run(&json!({ "disk": [{ "device": "sda", "mounts": mounts }] })), "/ was 99 % full: 50 MiB were left"),
         (
             run(&cgroup(&json!({ "oom_kills": 0.0 as u64, "memory_limit_mib": 4096.0 }))),
             "120 MiB of 4 GiB were enough: 144 MiB will do",
