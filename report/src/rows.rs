@@ -77,7 +77,8 @@ impl Rows {
 /// A text that a stranger can have written, on one line: control characters are blanks, and what turns the order of the
 /// characters round it about is left out.
 pub fn printable(text: &str) -> String {
-    let turns = |char| matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let turns =
+        |char| matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().filter(|char| !turns(*char)).map(|char| if char.is_control() { ' ' } else { char }).collect()
 }
 

@@ -412,7 +412,7 @@ fn twenty_lines_at_most_whatever_there_is_to_say() {
 
 #[test]
 fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
-    let hostile = "a\u{1b}]0;x\u{7}\u{202e}b\n\rc\u{9b}31m";
+    let hostile = "a\u{1b}]0;x\u{7}\u{202e}b\n\rc\u{9b}31m\u{61c}";
     let mut summary = run(&json!({
         "run": { "command": [hostile] }, "marks": [{ "name": hostile, "kind": "next", "at_ms": 1_700_000_000_000_u64 }],
     }));
@@ -421,7 +421,7 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
         let strange = said.chars().find(|char| char.is_control() && *char != '\n');
         assert_eq!(strange, None, "{said:?}");
     }
-    assert!(!text(&summary, PLAIN).contains('\u{202e}'));
+    assert!(!text(&summary, PLAIN).contains(['\u{202e}', '\u{61c}']));
 }
 
 /// Replaces the leaf of this number, of all that there are.
