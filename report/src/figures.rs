@@ -52,6 +52,22 @@ impl NamedFigure {
     }
 }
 
+/// The values of all figures of a run, which is less to keep than its summary.
+#[derive(Debug, Clone)]
+pub struct Figures([Option<f64>; FIGURES.len()]);
+
+impl Figures {
+    /// Of a run.
+    pub fn of(run: &Summary) -> Self {
+        Self(FIGURES.map(|figure| figure.of(run)))
+    }
+
+    /// That of the figure with this place in [`FIGURES`].
+    pub(crate) fn get(&self, place: usize) -> Option<f64> {
+        *self.0.get(place)?
+    }
+}
+
 const fn figure(name: &'static str, unit: Unit, of: fn(&Summary) -> Option<f64>) -> NamedFigure {
     NamedFigure { name, unit, is_total: false, of }
 }

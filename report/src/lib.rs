@@ -41,7 +41,7 @@ pub use bound::{Bound, Resource};
 pub use cgroup::CgroupSummary;
 pub use compare::{Answer, Difference, Of, Verdict, compare, comparison_text};
 pub use condition::Condition;
-pub use figures::{FIGURES, NamedFigure, Unit};
+pub use figures::{FIGURES, Figures, NamedFigure, Unit};
 pub use gpu::GpuSummary;
 pub use job::JobSummary;
 pub use kinds::{Kind, Kinds};
