@@ -73,7 +73,9 @@ impl GpuStatistics {
 
 impl Gpu {
     fn add(&mut self, gpu: &GpuFields, secs: f64) {
-        self.name = gpu.name.clone().unwrap_or_default();
+        if let Some(name) = &gpu.name {
+            self.name.clone_from(name);
+        }
         self.parent_uuid.clone_from(&gpu.parent_uuid);
         self.utilization.add(gpu.utilization_pct.or(gpu.sm_utilization_pct), secs);
         self.memory.add(gpu.vram_used_bytes.map(|bytes| bytes as f64 / MIB), secs);

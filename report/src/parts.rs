@@ -40,11 +40,10 @@ impl NamedFiles {
     /// # Errors
     /// When the file or its folder cannot be looked at.
     pub(crate) fn take_before(&mut self, path: &Path) -> io::Result<Vec<PathBuf>> {
-        let path = path.to_owned();
         let set = path.canonicalize().ok().and_then(|path| set_aside_from(&path));
         let before = set.iter().flat_map(|(of, number)| self.parts.range((of.clone(), 0)..(of.clone(), *number)));
         let mut before: Vec<PathBuf> = before.map(|(_, path)| path.clone()).collect();
-        before.extend(set_aside_of(&path)?);
+        before.extend(set_aside_of(path)?);
         before.retain(|path| self.take(path));
         Ok(before.into_iter().map(|path| self.name_of(path)).collect())
     }
