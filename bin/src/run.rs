@@ -1,5 +1,6 @@
 //! One run: what is configured becomes a tracker, around a command or alone.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::Context;
@@ -43,9 +44,12 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
     let options = wrapper::Options { subreaper: !table.no_subreaper, cgroup: !table.no_cgroup, host: host.clone() };
     let end = RunEnd::default();
     let mut tracker = with_run(Tracker::new(run).host(host.clone()), &end);
-    // Where there is no room for its pipe, nothing is heard.
-    if let Some(marks) = wraps.then(MarkSource::open).and_then(Result::ok) {
-        tracker = tracker.own_source("marks", marks, MarkSource::SCHEDULE);
+    match wraps.then(MarkSource::open) {
+        Some(Ok(marks)) => tracker = tracker.own_source("marks", marks, MarkSource::SCHEDULE),
+        // Where there is no room for its pipe, nothing is heard.
+        Some(Err(error)) if error.kind() == ErrorKind::InvalidInput => (),
+        Some(Err(error)) => log::warn!("marks of the command are not heard: {error}"),
+        None => (),
     }
     let mut tracker = with_sources(tracker, sources, derivations)?;
     for (name, config) in sinks {

@@ -7,7 +7,7 @@ use super::list_section;
 
 list_section! {
     /// What the command said of itself: `marks`. They are in the sample in whose interval they were said, and in no other one is there
-    /// such a section.
+    /// such a section; what is more than 1000 is in the samples after.
     Marks(Mark), "marks"
 }
 

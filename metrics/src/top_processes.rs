@@ -20,7 +20,8 @@ pub struct TopProcess {
     /// The program's name, of which the kernel keeps 15 bytes. `/proc/PID/comm`
     #[schemars(transform = Info)]
     pub name: String,
-    /// Cores that it used itself. Its process CPU-time clock
+    /// Cores that it used itself; at the sample that finds it, since its birth if that was earlier than the sample before. Its process
+    /// CPU-time clock
     #[schemars(transform = Gauge("cores"))]
     pub cores_used: f64,
     /// Its resident memory. `/proc/PID/stat`, `rss`

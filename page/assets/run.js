@@ -35,7 +35,7 @@ const facts = (run) => {
   ];
   return pairs([
     ["Began", began(run)],
-    ["Took", known(run, summary.outcome ? "outcome.wall_secs" : "times.sampled_secs", run.wall)],
+    ["Took", known(run, summary.outcome?.wall_secs != null ? "outcome.wall_secs" : "times.sampled_secs", run.wall)],
     ["Samples", known(run, "times.samples", summary.times.samples)],
     ["Machine", machine(run)],
     ["CPU", host.host_cpu_model],

@@ -1,7 +1,7 @@
 // Several runs: a table, how their figures are spread, and some of them side by side.
 
 const COLUMNS = [
-  ["Wall time", (run) => [run.summary.outcome ? "outcome.wall_secs" : "times.sampled_secs", run.wall]],
+  ["Wall time", (run) => [run.summary.outcome?.wall_secs != null ? "outcome.wall_secs" : "times.sampled_secs", run.wall]],
   ["Mean cores", (run) => ["job.cores.mean", at(run.summary, "job.cores.mean")]],
   ["CPU user", (run) => ["job.user_secs", at(run.summary, "job.user_secs")]],
   ["CPU system", (run) => ["job.system_secs", at(run.summary, "job.system_secs")]],

@@ -231,7 +231,7 @@ impl RunCharts {
     /// Sections that are known by their schema alone.
     fn add_others(&mut self, sample: &Sample, secs: f64, kinds: &Kinds) {
         let Self { timeline, others, .. } = self;
-        other_figures(sample, &mut |path, field, value| {
+        other_figures(sample, kinds, &mut |path, field, value| {
             let figure = match others.get_mut(path) {
                 Some(figure) => figure,
                 None => {

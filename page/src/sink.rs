@@ -65,10 +65,11 @@ impl Sink for ReportSink {
         Duration::from_secs(1)
     }
 
-    fn finish(&mut self, _: &Outcome) -> anyhow::Result<()> {
+    fn finish(&mut self, outcome: &Outcome) -> anyhow::Result<()> {
         if self.statistics.samples() == 0 {
             return Ok(());
         }
+        self.statistics.end(outcome);
         let (summary, charts) = (self.statistics.summary(), std::mem::take(&mut self.charts));
         self.destination.write(|file| write_page(file, &mut [PageRun { path: None, summary, charts }]))
     }

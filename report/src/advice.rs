@@ -59,7 +59,7 @@ impl Advice {
         }
         let job = summary.job.as_ref()?;
         let used = job.cores?;
-        let is_at_limit = job.secs_at_core_limit >= 0.5 * summary.times.sampled_secs;
+        let is_at_limit = job.secs_at_core_limit.is_some_and(|secs| secs >= 0.5 * summary.times.sampled_secs);
         // What it would have used is not known where it had to wait.
         let had_to_wait = summary.bound.as_ref().is_some_and(|bound| bound.by == Resource::Contention);
         let cores = job.core_limit.filter(|_| is_at_limit || had_to_wait).unwrap_or(used.p95).max(used.mean);

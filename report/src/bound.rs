@@ -95,7 +95,7 @@ fn gpu(summary: &Summary, _: f64) -> Option<String> {
 fn cpu(summary: &Summary, _: f64) -> Option<String> {
     let job = summary.job.as_ref()?;
     let (cores, limit) = (job.cores?, job.core_limit?);
-    let share = job.secs_at_core_limit / summary.times.sampled_secs;
+    let share = job.secs_at_core_limit? / summary.times.sampled_secs;
     let percent = 100.0 * share;
     (share >= 0.5).then(|| match limit == 1.0 {
         true => format!("its one core was in use for {percent:.0} % of the time"),

@@ -1,17 +1,17 @@
 //! What the cgroup says of the job's limits.
 
 use resource_tracker_core::Sample;
-use resource_tracker_metrics::CgroupMetrics;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::fields::CgroupFields;
 use crate::readable::Readable;
 use crate::statistics::{Series, Total};
 
 /// What is added up of the cgroup's samples.
 #[derive(Default)]
 pub(crate) struct Cgroup {
-    last: Option<CgroupMetrics>,
+    last: Option<CgroupFields>,
     throttled: Total<f64>,
     throttled_pct: Series,
     oom_kills: Total<u64>,
@@ -24,7 +24,7 @@ pub(crate) struct Cgroup {
 
 impl Cgroup {
     pub(crate) fn add(&mut self, sample: &Sample, secs: f64, readable: &mut Readable) {
-        let Some(cgroup) = readable.first::<CgroupMetrics>(sample) else { return };
+        let Some(cgroup) = readable.first_fields::<CgroupFields>(sample) else { return };
         self.throttled.add(cgroup.cpu_throttled_secs);
         self.throttled_pct.add(cgroup.cpu_throttled_pct, secs);
         self.oom_kills.add(cgroup.oom_kills);
@@ -39,7 +39,7 @@ impl Cgroup {
         add(&mut self.cpu_pressure, cgroup.cpu_pressure_some_secs);
         add(&mut self.memory_pressure, cgroup.memory_pressure_some_secs);
         add(&mut self.io_pressure, cgroup.io_pressure_some_secs);
-        self.last = Some(cgroup.into_owned());
+        self.last = Some(cgroup);
     }
 
     /// `is_own`: one was made for the job. `None` when there was none.
@@ -68,7 +68,7 @@ impl Cgroup {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CgroupSummary {
     /// Its path. Last `path`
-    pub path: String,
+    pub path: Option<String>,
     /// Whether one was made for the job: waiting times are the job's then, and else those of all that is in the cgroup.
     pub is_own: bool,
     /// Cores that it may use. Last `cpu_limit_cores`

@@ -3,8 +3,7 @@
 use serde::{Serialize, Serializer};
 
 use crate::condition::{Condition, Limit};
-use crate::figures::{FIGURES, NamedFigure};
-use crate::summary::Summary;
+use crate::figures::{FIGURES, Figures, NamedFigure};
 
 /// Runs that do not differ come as far apart by chance not more often than this.
 const CHANCE: f64 = 0.05;
@@ -49,14 +48,14 @@ pub enum Verdict {
 }
 
 /// Every figure that both know, or one of them.
-pub fn compare(baseline: &[&Summary], new: &[&Summary]) -> Vec<Difference> {
-    let known = FIGURES.iter().map(|figure| difference(*figure, baseline, new));
+pub fn compare(baseline: &[&Figures], new: &[&Figures]) -> Vec<Difference> {
+    let known = (0..FIGURES.len()).map(|place| difference(place, baseline, new));
     known.filter(|difference| difference.baseline.is_some() || difference.new.is_some()).collect()
 }
 
-fn difference(figure: NamedFigure, baseline: &[&Summary], new: &[&Summary]) -> Difference {
-    let sorted = |runs: &[&Summary]| {
-        let mut values: Vec<f64> = runs.iter().filter_map(|run| (figure.of)(run)).collect();
+fn difference(place: usize, baseline: &[&Figures], new: &[&Figures]) -> Difference {
+    let sorted = |runs: &[&Figures]| {
+        let mut values: Vec<f64> = runs.iter().filter_map(|run| run.get(place)).collect();
         values.sort_by(f64::total_cmp);
         values
     };
@@ -64,7 +63,7 @@ fn difference(figure: NamedFigure, baseline: &[&Summary], new: &[&Summary]) -> D
     let (baseline, new) = (median(&before), median(&after));
     let change = baseline.zip(new).filter(|(baseline, _)| *baseline != 0.0);
     let change = change.map(|(baseline, new)| (new - baseline) / baseline);
-    Difference { figure, baseline, new, change, verdict: verdict(&before, &after) }
+    Difference { figure: FIGURES[place], baseline, new, change, verdict: verdict(&before, &after) }
 }
 
 /// Of sorted values.
@@ -84,11 +83,7 @@ fn verdict(before: &[f64], after: &[f64]) -> Verdict {
     if chance(0, before.len(), after.len()) > CHANCE {
         return Verdict::Unknown;
     }
-    let (mut higher, mut lower) = (0, 0);
-    for (old, new) in before.iter().flat_map(|old| after.iter().map(move |new| (old, new))) {
-        higher += usize::from(new > old);
-        lower += usize::from(new < old);
-    }
+    let (higher, lower) = pairs(before, after);
     // Pairs that are equal count half to either side.
     let rarer = (before.len() * after.len() - higher.abs_diff(lower)) / 2;
     match chance(rarer, before.len(), after.len()) <= CHANCE {
@@ -96,6 +91,13 @@ fn verdict(before: &[f64], after: &[f64]) -> Verdict {
         true if higher > lower => Verdict::Higher,
         true => Verdict::Lower,
     }
+}
+
+/// Of how many pairs of an old and a new value the new one is higher, and of how many it is lower.
+fn pairs(before: &[f64], after: &[f64]) -> (usize, usize) {
+    let higher = after.iter().map(|new| before.partition_point(|old| old < new)).sum();
+    let lower = after.iter().map(|new| before.len() - before.partition_point(|old| old <= new)).sum();
+    (higher, lower)
 }
 
 /// How likely it is that of runs that do not differ so few pairs, or fewer, go to one of the sides.
@@ -147,15 +149,14 @@ pub enum Of {
 impl Condition {
     /// Whether it holds: a limit on a value for any or all of the new runs, a limit on a change for that of the medians. Where there
     /// are enough runs to tell, a change that is noise is none.
-    pub fn answer(&self, baseline: &[&Summary], new: &[&Summary], of: Of) -> Answer {
-        let values = |runs: &[&Summary]| runs.iter().map(|run| (self.figure.of)(run)).collect::<Option<Vec<f64>>>();
+    pub fn answer(&self, baseline: &[&Figures], new: &[&Figures], of: Of) -> Answer {
+        let values = |runs: &[&Figures]| runs.iter().map(|run| run.get(self.place)).collect::<Option<Vec<f64>>>();
         let Some(new_values) = values(new) else { return Answer::NotKnown };
         let holds = match self.limit {
             Limit::Value(_) if of == Of::Any => new_values.iter().any(|value| self.holds(*value)),
             Limit::Value(_) => new_values.iter().all(|value| self.holds(*value)),
             Limit::Change(_) => {
-                let change =
-                    values(baseline).and_then(|_| change_beyond_noise(&difference(self.figure, baseline, new)));
+                let change = values(baseline).and_then(|_| change_beyond_noise(&difference(self.place, baseline, new)));
                 let Some(change) = change else { return Answer::NotKnown };
                 self.holds(change)
             }
@@ -166,14 +167,14 @@ impl Condition {
 
 impl Condition {
     /// What was found of its figure: the change that it limits, or the values.
-    pub fn finding(&self, baseline: &[&Summary], new: &[&Summary]) -> String {
-        let show = |value: f64| self.figure.unit.show(value);
+    pub fn finding(&self, baseline: &[&Figures], new: &[&Figures]) -> String {
+        let show = |value: f64| FIGURES[self.place].unit.show(value);
         if let (Limit::Change(_), Some(found)) =
-            (self.limit, shown_change(&difference(self.figure, baseline, new), show))
+            (self.limit, shown_change(&difference(self.place, baseline, new), show))
         {
             return found;
         }
-        let values = || new.iter().filter_map(|run| (self.figure.of)(run));
+        let values = || new.iter().filter_map(|run| run.get(self.place));
         match (values().reduce(f64::min), values().reduce(f64::max)) {
             (Some(least), Some(most)) if least == most => format!("it is {}", show(least)),
             (Some(least), Some(most)) => format!("it is {} to {}", show(least), show(most)),
@@ -239,6 +240,8 @@ pub fn comparison_text(differences: &[Difference]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -261,6 +264,26 @@ mod tests {
         assert_eq!(verdict(&before, &after), Verdict::Higher);
         after[..6].copy_from_slice(&[1.5, 2.5, 3.5, 4.5, 5.5, 6.5]);
         assert_eq!(verdict(&before, &after), Verdict::Noise);
+    }
+
+    #[test]
+    fn a_hundred_thousand_runs_are_no_billions_of_pairs() {
+        let before: Vec<f64> = (0..50_000).map(f64::from).collect();
+        let after: Vec<f64> = before.iter().map(|value| value + 0.5).collect();
+        assert_eq!(pairs(&before, &after), (1_250_025_000, 1_249_975_000));
+        assert_eq!(verdict(&before, &after), Verdict::Noise);
+    }
+
+    proptest! {
+        #[test]
+        fn pairs_are_counted_as_one_by_one(mut before in prop::collection::vec(0..9_u8, 0..30), mut after in prop::collection::vec(0..9_u8, 0..30)) {
+            before.sort_unstable();
+            after.sort_unstable();
+            let of_all = || before.iter().flat_map(|old| after.iter().map(move |new| (old, new)));
+            let one_by_one = (of_all().filter(|(old, new)| new > old).count(), of_all().filter(|(old, new)| new < old).count());
+            let values = |values: &[u8]| values.iter().copied().map(f64::from).collect::<Vec<f64>>();
+            prop_assert_eq!(pairs(&values(&before), &values(&after)), one_by_one);
+        }
     }
 
     #[test]

@@ -3,19 +3,27 @@
 use std::collections::BTreeMap;
 
 /// More devices than any machine has; those that come after are not counted.
-const DEVICES: usize = 16_384;
+pub(crate) const DEVICES: usize = 16_384;
 
 /// The sum of what the counters of several devices grew by.
 #[derive(Debug, Default)]
 pub(crate) struct CounterSum {
     last: BTreeMap<String, u64>,
     sum: Option<u64>,
+    has_more: bool,
 }
 
 impl CounterSum {
     /// Adds the reading of a device's counter. Of the first reading it only says how far the counter came since the one
-    /// before, of which nothing is known but the rate.
-    pub(crate) fn add(&mut self, device: &str, counter: u64, rate: f64, secs: f64) {
+    /// before, of which nothing is known but the rate: without both nothing is known.
+    pub(crate) fn add(
+        &mut self,
+        device: &str,
+        counter: impl Into<Option<u64>>,
+        rate: impl Into<Option<f64>>,
+        secs: f64,
+    ) {
+        let (Some(counter), Some(rate)) = (counter.into(), rate.into()) else { return };
         let by_rate = |counter: u64| ((rate * secs).round() as u64).min(counter);
         let grown = match self.last.get_mut(device) {
             // Of one that was reset, or of lines that are out of order, nothing is known but the rate.
@@ -25,6 +33,7 @@ impl CounterSum {
             }
             None => {
                 if self.last.len() == DEVICES {
+                    self.has_more = true;
                     return;
                 }
                 self.last.insert(device.to_owned(), counter);
@@ -32,6 +41,11 @@ impl CounterSum {
             }
         };
         self.sum = Some(self.sum.unwrap_or(0).saturating_add(grown));
+    }
+
+    /// Whether there were more devices than are in the sum.
+    pub(crate) fn has_more(&self) -> bool {
+        self.has_more
     }
 
     /// The sum. `None` when there was no device.
@@ -55,5 +69,14 @@ mod tests {
         assert_eq!(sum.sum(), Some(525), "the counter is exact, and the rate is not");
         sum.add("sda", 900, 3.0, 2.0);
         assert_eq!(sum.sum(), Some(531), "it was reset");
+    }
+
+    #[test]
+    fn what_is_too_much_is_said() {
+        let mut sum = CounterSum::default();
+        (0..DEVICES).for_each(|device| sum.add(&device.to_string(), 1, 1.0, 1.0));
+        assert!(!sum.has_more());
+        sum.add("one more", 1, 1.0, 1.0);
+        assert!(sum.has_more() && sum.sum() == Some(DEVICES as u64));
     }
 }

@@ -50,37 +50,69 @@ pub struct NamedFigure {
     pub name: &'static str,
     /// In what it is counted.
     pub unit: Unit,
-    /// Where it is in a summary. `None` where the run does not tell.
-    pub of: fn(&Summary) -> Option<f64>,
+    /// Whether it is of the whole run, and not known of a part.
+    is_total: bool,
+    /// Where it is in a summary.
+    of: fn(&Summary) -> Option<f64>,
+}
+
+impl NamedFigure {
+    /// Its value. `None` where the run does not tell, or where it is a sum and a part of the run is missing.
+    pub fn of(&self, run: &Summary) -> Option<f64> {
+        (self.of)(run).filter(|_| run.is_whole || !self.is_total)
+    }
+}
+
+/// The values of all figures of a run, which is less to keep than its summary.
+#[derive(Debug, Clone)]
+pub struct Figures([Option<f64>; FIGURES.len()]);
+
+impl Figures {
+    /// Of a run.
+    pub fn of(run: &Summary) -> Self {
+        Self(FIGURES.map(|figure| figure.of(run)))
+    }
+
+    /// That of the figure with this place in [`FIGURES`].
+    pub(crate) fn get(&self, place: usize) -> Option<f64> {
+        *self.0.get(place)?
+    }
 }
 
 const fn figure(name: &'static str, unit: Unit, of: fn(&Summary) -> Option<f64>) -> NamedFigure {
-    NamedFigure { name, unit, of }
+    NamedFigure { name, unit, is_total: false, of }
+}
+
+const fn total(name: &'static str, unit: Unit, of: fn(&Summary) -> Option<f64>) -> NamedFigure {
+    NamedFigure { name, unit, is_total: true, of }
 }
 
 /// All of them, in the order in which they are shown.
 pub const FIGURES: [NamedFigure; 19] = [
-    figure("wall_time", Unit::Seconds, |run| Some(run.wall_secs())),
-    figure("cpu_time", Unit::Seconds, |run| run.job.as_ref()?.cpu_secs()),
-    figure("user_time", Unit::Seconds, |run| run.job.as_ref()?.user_secs),
-    figure("system_time", Unit::Seconds, |run| run.job.as_ref()?.system_secs),
+    // Whoever saw the end knows it, whatever else is missing.
+    figure("wall_time", Unit::Seconds, |run| {
+        run.known_wall_secs().or_else(|| run.is_whole.then_some(run.times.sampled_secs))
+    }),
+    total("cpu_time", Unit::Seconds, |run| run.job.as_ref()?.cpu_secs()),
+    total("user_time", Unit::Seconds, |run| run.job.as_ref()?.user_secs),
+    total("system_time", Unit::Seconds, |run| run.job.as_ref()?.system_secs),
     figure("mean_cores", Unit::Count, |run| Some(run.job.as_ref()?.cores?.mean)),
     figure("peak_cores", Unit::Count, |run| Some(run.job.as_ref()?.cores?.peak)),
     figure("peak_memory", Unit::Mebibytes, |run| run.job.as_ref()?.peak_memory_mib),
     figure("mean_memory", Unit::Mebibytes, |run| Some(run.job.as_ref()?.memory_mib?.mean)),
-    figure("disk_read", Unit::Bytes, |run| Some(run.job.as_ref()?.disk_read_bytes? as f64)),
-    figure("disk_written", Unit::Bytes, |run| Some(run.job.as_ref()?.disk_write_bytes? as f64)),
-    figure("major_faults", Unit::Count, |run| Some(run.job.as_ref()?.major_faults? as f64)),
-    figure("context_switches", Unit::Count, |run| {
+    total("disk_read", Unit::Bytes, |run| Some(run.job.as_ref()?.disk_read_bytes? as f64)),
+    total("disk_written", Unit::Bytes, |run| Some(run.job.as_ref()?.disk_write_bytes? as f64)),
+    total("major_faults", Unit::Count, |run| Some(run.job.as_ref()?.major_faults? as f64)),
+    total("context_switches", Unit::Count, |run| {
         let job = run.job.as_ref()?;
         Some(job.voluntary_context_switches? as f64 + job.involuntary_context_switches? as f64)
     }),
     figure("peak_processes", Unit::Count, |run| run.job.as_ref()?.peak_processes),
-    figure("throttled_time", Unit::Seconds, |run| run.cgroup.as_ref()?.cpu_throttled_secs),
-    figure("oom_kills", Unit::Count, |run| Some(run.cgroup.as_ref()?.oom_kills? as f64)),
+    total("throttled_time", Unit::Seconds, |run| run.cgroup.as_ref()?.cpu_throttled_secs),
+    total("oom_kills", Unit::Count, |run| Some(run.cgroup.as_ref()?.oom_kills? as f64)),
     figure("mean_gpus", Unit::Count, |run| Some(run.job.as_ref()?.gpus?.mean)),
     figure("peak_gpu_memory", Unit::Mebibytes, |run| Some(run.job.as_ref()?.gpu_memory_mib?.peak)),
-    figure("gpu_energy", Unit::Joules, |run| {
+    total("gpu_energy", Unit::Joules, |run| {
         run.gpus.iter().filter_map(|gpu| gpu.energy_joules).reduce(|sum, more| sum + more)
     }),
     figure("exit_code", Unit::Count, |run| run.outcome.as_ref()?.exit_code.map(f64::from)),

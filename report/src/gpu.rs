@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use resource_tracker_core::Sample;
-use resource_tracker_metrics::{GpuMetrics, Gpus};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::fields::{GpuFields, GpuList};
 use crate::readable::Readable;
 use crate::statistics::{Series, Spread};
 
@@ -20,6 +20,7 @@ const MIB: f64 = 1_048_576.0;
 #[derive(Default)]
 pub(crate) struct GpuStatistics {
     gpus: Vec<Gpu>,
+    has_more: bool,
 }
 
 #[derive(Default)]
@@ -38,11 +39,19 @@ struct Gpu {
 
 impl GpuStatistics {
     pub(crate) fn add(&mut self, sample: &Sample, secs: f64, readable: &mut Readable) {
-        for gpu in readable.all::<Gpus>(sample).iter().flat_map(|gpus| &gpus.0) {
-            if let Some(known) = self.of(&gpu.uuid) {
-                known.add(gpu, secs);
+        for gpu in readable.fields::<GpuList>(sample).iter().flat_map(|gpus| &gpus.0) {
+            // Without a name of its own it cannot be told from others.
+            let Some(uuid) = &gpu.uuid else { continue };
+            match self.of(uuid) {
+                Some(known) => known.add(gpu, secs),
+                None => self.has_more = true,
             }
         }
+    }
+
+    /// What was too much.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.has_more.then(|| format!("there are more than {GPUS} GPUs: the others are left out"))
     }
 
     fn of(&mut self, uuid: &str) -> Option<&mut Gpu> {
@@ -63,8 +72,10 @@ impl GpuStatistics {
 }
 
 impl Gpu {
-    fn add(&mut self, gpu: &GpuMetrics, secs: f64) {
-        self.name.clone_from(&gpu.name);
+    fn add(&mut self, gpu: &GpuFields, secs: f64) {
+        if let Some(name) = &gpu.name {
+            self.name.clone_from(name);
+        }
         self.parent_uuid.clone_from(&gpu.parent_uuid);
         self.utilization.add(gpu.utilization_pct.or(gpu.sm_utilization_pct), secs);
         self.memory.add(gpu.vram_used_bytes.map(|bytes| bytes as f64 / MIB), secs);
@@ -104,7 +115,7 @@ impl Gpu {
 pub struct GpuSummary {
     /// Identifier of the device. `uuid`
     pub uuid: String,
-    /// Name of the device. `name`
+    /// Name of the device; empty where it is not known. `name`
     pub name: String,
     /// The device that this one is a part of. `parent_uuid`
     pub parent_uuid: Option<String>,
@@ -122,4 +133,28 @@ pub struct GpuSummary {
     pub peak_temperature_celsius: Option<f64>,
     /// For how long its clocks were held back, by reason. `throttle_reasons`
     pub throttled_secs: BTreeMap<String, f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use resource_tracker_metrics::GpuMetrics;
+
+    use super::*;
+
+    #[test]
+    fn what_is_too_much_is_said() {
+        let mut statistics = GpuStatistics::default();
+        let gpu = serde_json::to_value(GpuMetrics::default()).unwrap();
+        let mut sample = |count: usize| {
+            let named = (0..count).map(|number| {
+                let mut gpu = gpu.clone();
+                gpu["uuid"] = number.to_string().into();
+                gpu
+            });
+            let line = serde_json::json!({ "timestamp_ms": 1000, "gpu": named.collect::<Vec<_>>() });
+            statistics.add(&Sample::from_json(&line.to_string()).unwrap(), 1.0, &mut Readable::default());
+            (statistics.summary().len(), statistics.problem().is_some())
+        };
+        assert_eq!([sample(GPUS), sample(GPUS + 1)], [(GPUS, false), (GPUS, true)]);
+    }
 }

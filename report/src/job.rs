@@ -20,7 +20,7 @@ pub(crate) struct Job {
     system: Total<f64>,
     cores: Series,
     core_limit: Option<f64>,
-    secs_at_core_limit: f64,
+    secs_at_core_limit: Option<f64>,
     memory: Series,
     rss: Series,
     peak_memory: Series,
@@ -74,10 +74,9 @@ impl Job {
         self.user.add(job.process_utime_secs);
         self.system.add(job.process_stime_secs);
         self.cores.add(job.process_cores_used, secs);
-        if let (Some(used), Some(limit)) = (job.process_cores_used, self.core_limit)
-            && used >= AT_LIMIT * limit
-        {
-            self.secs_at_core_limit += secs;
+        if let (Some(used), Some(limit)) = (job.process_cores_used, self.core_limit) {
+            let secs = if used >= AT_LIMIT * limit { secs } else { 0.0 };
+            self.secs_at_core_limit = Some(self.secs_at_core_limit.unwrap_or(0.0) + secs);
         }
         self.memory.add(job.process_memory_mib, secs);
         self.rss.add(job.process_rss_mib, secs);
@@ -148,7 +147,7 @@ pub struct JobSummary {
     /// Cores that it could use. Last `process_cpu_limit_cores`
     pub core_limit: Option<f64>,
     /// Time in which it used 90 % of them or more.
-    pub secs_at_core_limit: f64,
+    pub secs_at_core_limit: Option<f64>,
     /// Memory that it had. `process_memory_mib`
     pub memory_mib: Option<Spread>,
     /// Its resident memory. `process_rss_mib`

@@ -1,17 +1,17 @@
 //! What the machine used, with the job and all others.
 
-use std::borrow::Cow;
-
 use resource_tracker_core::Sample;
-use resource_tracker_metrics::{
-    CpuMetrics, Disks, HostMetrics, MemoryMetrics, Networks, PressureMetrics, ResourcePressure,
-};
+use resource_tracker_metrics::HostMetrics;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::counter::CounterSum;
+use crate::counter::{CounterSum, DEVICES};
+use crate::fields::{CpuFields, DiskFields, DiskList, MemoryFields, NetworkList, PressureFields};
 use crate::readable::Readable;
 use crate::statistics::{Series, Spread};
+
+/// A file system with so much left is not full, whatever its share.
+const ENOUGH_BYTES: u64 = 10_000_000_000;
 
 const IMAGES: [&str; 7] = ["cramfs", "erofs", "fuse.snapfuse", "fuse.squashfuse", "iso9660", "squashfs", "udf"];
 
@@ -44,56 +44,56 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn add(&mut self, sample: &Sample, secs: f64, readable: &mut Readable) {
-        if let Some(cpu) = readable.first::<CpuMetrics>(sample) {
+        if let Some(cpu) = readable.first_fields::<CpuFields>(sample) {
             self.cores.add(cpu.cores_used, secs);
             self.steal.add(cpu.steal_cores, secs);
             self.iowait.add(cpu.iowait_cores, secs);
-            self.cpus = u32::try_from(cpu.per_core_pct.len()).ok().filter(|cpus| *cpus > 0).or(self.cpus);
+            let cpus = cpu.per_core_pct.and_then(|cores| u32::try_from(cores.len()).ok());
+            self.cpus = cpus.filter(|cpus| *cpus > 0).or(self.cpus);
         }
-        if let Some(memory) = readable.first::<MemoryMetrics>(sample) {
-            self.memory.add(memory.unavailable_mib as f64, secs);
-            self.swap.add(memory.swap_used_mib as f64, secs);
-            self.memory_total = Some(memory.total_mib);
+        if let Some(memory) = readable.first_fields::<MemoryFields>(sample) {
+            self.memory.add(memory.unavailable_mib.map(|mib| mib as f64), secs);
+            self.swap.add(memory.swap_used_mib.map(|mib| mib as f64), secs);
+            self.memory_total = memory.total_mib.or(self.memory_total);
         }
-        let disks = readable.all::<Disks>(sample);
+        let disks: Vec<DiskFields> =
+            readable.fields::<DiskList>(sample).into_iter().flat_map(|disks| disks.0).collect();
         self.add_disks(&disks, secs);
-        for network in readable.all::<Networks>(sample).iter().flat_map(|networks| &networks.0) {
-            if network.is_counted == Some(true) {
-                let device = network.ifindex.map_or_else(|| network.interface.clone(), |index| index.to_string());
+        for network in readable.fields::<NetworkList>(sample).iter().flat_map(|networks| &networks.0) {
+            let device = network.ifindex.map(|index| index.to_string()).or_else(|| network.interface.clone());
+            if let (Some(device), Some(true)) = (device, network.is_counted) {
                 self.received.add(&device, network.rx_bytes_total, network.rx_bytes_per_sec, secs);
                 self.sent.add(&device, network.tx_bytes_total, network.tx_bytes_per_sec, secs);
             }
         }
-        if let Some(pressure) = readable.first::<PressureMetrics>(sample) {
-            let some = |of: Option<ResourcePressure>| of.map(|of| of.some.interval_pct);
-            self.cpu_pressure.add(some(pressure.cpu), secs);
-            self.memory_pressure.add(some(pressure.memory), secs);
-            self.io_pressure.add(some(pressure.io), secs);
+        if let Some(pressure) = readable.first_fields::<PressureFields>(sample) {
+            let [cpu, memory, io] = pressure.waited_pct();
+            self.cpu_pressure.add(cpu, secs);
+            self.memory_pressure.add(memory, secs);
+            self.io_pressure.add(io, secs);
         }
         if let Some(host) = readable.first::<HostMetrics>(sample) {
             self.add_host(&host);
         }
     }
 
-    fn add_disks(&mut self, disks: &[Cow<Disks>], secs: f64) {
-        let disks = || disks.iter().flat_map(|disks| &disks.0);
-        for disk in disks().filter(|disk| disk.is_counted) {
-            if let (Some(counter), Some(rate)) = (disk.read_bytes_total, disk.read_bytes_per_sec) {
-                self.read.add(&disk.device, counter, rate, secs);
-            }
-            if let (Some(counter), Some(rate)) = (disk.write_bytes_total, disk.write_bytes_per_sec) {
-                self.written.add(&disk.device, counter, rate, secs);
-            }
+    fn add_disks(&mut self, disks: &[DiskFields], secs: f64) {
+        for disk in disks.iter().filter(|disk| disk.is_counted == Some(true)) {
+            let Some(device) = &disk.device else { continue };
+            self.read.add(device, disk.read_bytes_total, disk.read_bytes_per_sec, secs);
+            self.written.add(device, disk.write_bytes_total, disk.write_bytes_per_sec, secs);
         }
-        self.busiest_disk.add(disks().filter_map(|disk| disk.utilization_pct).reduce(f64::max), secs);
-        let mounts = disks().flat_map(|disk| &disk.mounts);
-        for mount in mounts.filter(|mount| !is_image(&mount.filesystem)) {
-            let fullest = self.fullest.as_ref().map_or(0.0, |fullest| fullest.used_pct);
+        self.busiest_disk.add(disks.iter().filter_map(|disk| disk.utilization_pct).reduce(f64::max), secs);
+        let mounts = disks.iter().flat_map(|disk| disk.mounts.iter().flatten());
+        for mount in mounts.filter(|mount| mount.filesystem.as_deref().is_some_and(|name| !is_image(name))) {
             if let (Some(used_pct), Some(available_bytes)) = (mount.used_pct, mount.available_bytes)
-                && used_pct > fullest
+                && let Some(mount_point) = mount.mount_point.clone()
             {
-                self.fullest =
-                    Some(FullFileSystem { mount_point: mount.mount_point.clone(), used_pct, available_bytes });
+                let found = FullFileSystem { mount_point, used_pct, available_bytes };
+                let order = |one: &FullFileSystem| (one.is_full(), one.used_pct);
+                if used_pct > 0.0 && self.fullest.as_ref().is_none_or(|fullest| order(&found) > order(fullest)) {
+                    self.fullest = Some(found);
+                }
             }
         }
     }
@@ -107,6 +107,13 @@ impl Machine {
         known.host_vcpus = host_vcpus.or(known.host_vcpus);
         known.host_cpu_model = host_cpu_model.clone().or(known.host_cpu_model.take());
         known.host_memory_mib = host_memory_mib.or(known.host_memory_mib);
+    }
+
+    /// What was too much.
+    pub(crate) fn problems(&self) -> impl Iterator<Item = String> {
+        let sums = [("disks", [&self.read, &self.written]), ("network interfaces", [&self.received, &self.sent])];
+        let full = sums.into_iter().filter(|(_, sums)| sums.iter().any(|sum| sum.has_more()));
+        full.map(|(devices, _)| format!("there are more than {DEVICES} {devices}: the others are not in the sums"))
     }
 
     pub(crate) fn summary(&self) -> MachineSummary {
@@ -157,7 +164,7 @@ pub struct MachineSummary {
     pub disk_write_bytes: Option<u64>,
     /// Share of time in which the disk that was busiest at each sample had something to do. `disk`, `utilization_pct`
     pub busiest_disk_pct: Option<Spread>,
-    /// The file system that was fullest at a sample.
+    /// The file system that was fullest at a sample: one that had no room left before one that had, else by the share.
     pub fullest_file_system: Option<FullFileSystem>,
     /// Bytes received from other machines, each once. What `rx_bytes_total` of `network` grew by
     pub network_rx_bytes: Option<u64>,
@@ -169,6 +176,13 @@ pub struct MachineSummary {
     pub memory_pressure_pct: Option<f64>,
     /// Share of time in which a task waited for storage. `pressure`, `io`, `some`
     pub io_pressure_pct: Option<f64>,
+}
+
+impl FullFileSystem {
+    /// Whether nearly all of it is used, and not much is left.
+    pub(crate) fn is_full(&self) -> bool {
+        self.used_pct >= 95.0 && self.available_bytes < ENOUGH_BYTES
+    }
 }
 
 /// A file system when it was fullest.

@@ -6,9 +6,6 @@ use crate::bound::number;
 use crate::summary::{FEWEST_SAMPLES, Summary};
 use crate::units::memory;
 
-/// A file system with so much left is not full, whatever its share.
-const ENOUGH_BYTES: u64 = 10_000_000_000;
-
 /// Each rule, in the order in which the notes are told.
 const RULES: [fn(&Summary) -> Option<String>; 12] = [
     unknown_end,
@@ -110,10 +107,9 @@ fn swap(summary: &Summary) -> Option<String> {
 }
 
 fn full_disk(summary: &Summary) -> Option<String> {
-    let fullest = summary.machine.fullest_file_system.as_ref()?;
-    let left = memory(fullest.available_bytes as f64 / 1_048_576.0);
-    (fullest.used_pct >= 95.0 && fullest.available_bytes < ENOUGH_BYTES)
-        .then(|| format!("{} was {:.0} % full: {left} were left", fullest.mount_point, fullest.used_pct))
+    let full = summary.machine.fullest_file_system.as_ref().filter(|fullest| fullest.is_full())?;
+    let left = memory(full.available_bytes as f64 / 1_048_576.0);
+    Some(format!("{} was {:.0} % full: {left} were left", full.mount_point, full.used_pct))
 }
 
 /// More than a twentieth of the machine.
@@ -125,7 +121,7 @@ fn stolen(summary: &Summary) -> Option<String> {
 
 fn few_samples(summary: &Summary) -> Option<String> {
     let samples = summary.times.samples;
-    let missed = summary.outcome.as_ref().map_or(0, |outcome| outcome.missed_samples);
+    let missed = summary.outcome.as_ref().and_then(|outcome| outcome.missed_samples).unwrap_or(0);
     if samples < FEWEST_SAMPLES {
         let say = if samples == 1 { "1 sample says" } else { &format!("{samples} samples say") };
         return Some(format!("{say} little: take a shorter --interval"));

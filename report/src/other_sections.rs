@@ -36,20 +36,34 @@ const DEPTH: u32 = 8;
 #[derive(Default)]
 pub(crate) struct OtherSections {
     figures: BTreeMap<String, (Kind, Level, f64)>,
+    /// The most of one sample that were left out.
+    left_out: u64,
 }
 
 impl OtherSections {
     pub(crate) fn add(&mut self, sample: &Sample, secs: f64, kinds: &Kinds) {
-        other_figures(sample, &mut |path, field, value| self.add_figure(path, field, value, secs, kinds));
+        let mut left_out = 0;
+        other_figures(sample, kinds, &mut |path, field, value| {
+            left_out += u64::from(!self.add_figure(path, field, value, secs, kinds));
+        });
+        self.left_out = self.left_out.max(left_out);
     }
 
-    fn add_figure(&mut self, path: &str, field: &str, value: f64, secs: f64, kinds: &Kinds) {
+    /// What was too much.
+    pub(crate) fn problem(&self) -> Option<String> {
+        (self.left_out > 0).then(|| {
+            format!("{} figures of other sections, or more, are left out: there are more than {FIGURES}", self.left_out)
+        })
+    }
+
+    /// Says whether there was room for it.
+    fn add_figure(&mut self, path: &str, field: &str, value: f64, secs: f64, kinds: &Kinds) -> bool {
         let (kind, level, grown) = match self.figures.get_mut(path) {
             Some(figure) => figure,
             None => {
                 let kind = kinds.of(field);
                 if kind == Kind::Info || self.figures.len() == FIGURES {
-                    return;
+                    return kind == Kind::Info;
                 }
                 self.figures.entry(path.to_owned()).or_insert((kind, Level::default(), 0.0))
             }
@@ -61,6 +75,7 @@ impl OtherSections {
             Kind::Gauge | Kind::Info => (),
         }
         level.add(value, secs);
+        true
     }
 
     pub(crate) fn summary(&self) -> BTreeMap<String, Figure> {
@@ -76,9 +91,9 @@ impl OtherSections {
 }
 
 /// Hands over each figure of the sections that are not known by their types: by its path, which tells whose it is
-/// (`energy[package-0].joules`), and its field, which tells what it is (`energy[].joules`).
-pub fn other_figures(sample: &Sample, take: &mut dyn FnMut(&str, &str, f64)) {
-    let mut walk = Walk { path: String::new(), field: String::new(), take };
+/// (`infiniband[mlx5_0/1].rx_bytes_total`), and its field, which tells what it is (`infiniband[].rx_bytes_total`).
+pub fn other_figures(sample: &Sample, kinds: &Kinds, take: &mut dyn FnMut(&str, &str, f64)) {
+    let mut walk = Walk { path: String::new(), field: String::new(), kinds, take };
     for (name, section) in sample.sections().filter(|(name, _)| !KNOWN.contains(name)) {
         if let Ok(section) = serde_json::to_value(section) {
             walk.below(&[name], &[name], &section, DEPTH);
@@ -90,6 +105,7 @@ pub fn other_figures(sample: &Sample, take: &mut dyn FnMut(&str, &str, f64)) {
 struct Walk<'a> {
     path: String,
     field: String,
+    kinds: &'a Kinds,
     take: &'a mut dyn FnMut(&str, &str, f64),
 }
 
@@ -113,10 +129,14 @@ impl Walk<'_> {
                 }
             }
             Json::Array(items) => {
+                // Items that share a name are told apart by their order.
+                let mut times = BTreeMap::new();
                 for (index, item) in items.iter().enumerate() {
-                    match name_of(item) {
-                        Some(name) => self.below(&["[", name, "]"], &["[]"], item, depth),
-                        None => self.below(&["[", &index.to_string(), "]"], &["[]"], item, depth),
+                    let name = self.name_of(item).unwrap_or_else(|| index.to_string());
+                    let number = *times.entry(name.clone()).and_modify(|times| *times += 1).or_insert(1_u32);
+                    match number {
+                        1 => self.below(&["[", &name, "]"], &["[]"], item, depth),
+                        _ => self.below(&["[", &name, "#", &number.to_string(), "]"], &["[]"], item, depth),
                     }
                 }
             }
@@ -128,11 +148,19 @@ impl Walk<'_> {
             Json::Null | Json::Bool(_) | Json::String(_) => (),
         }
     }
-}
 
-/// What an item of a list calls itself: its first member that is a text.
-fn name_of(item: &Json) -> Option<&str> {
-    item.as_object()?.values().find_map(Json::as_str)
+    /// What an item of a list calls itself: its first member that is a text, and the numbers in it that are no figures, such as
+    /// that of a port.
+    fn name_of(&self, item: &Json) -> Option<String> {
+        let members = item.as_object()?;
+        let is_number = |name: &str, value: &Json| {
+            (value.is_u64() || value.is_i64()) && self.kinds.of(&format!("{}[].{name}", self.field)) == Kind::Info
+        };
+        let text = members.values().find_map(Json::as_str).map(str::to_owned);
+        let numbers = members.iter().filter(|(name, value)| is_number(name, value)).map(|(_, value)| value.to_string());
+        let parts: Vec<String> = text.into_iter().chain(numbers).collect();
+        (!parts.is_empty()).then(|| parts.join("/"))
+    }
 }
 
 /// A figure over the run.
@@ -147,4 +175,51 @@ pub struct Figure {
     /// What was counted in all, of one that counts. A counter's own first value is not in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sum: Option<f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What `rx_bytes_total` of two ports of an adapter grew by, when the first one's grew by 5 and the other one's by 7.
+    fn grown(schema: Json) -> BTreeMap<String, Option<f64>> {
+        let kinds = Kinds::of_schema(|| schema);
+        let mut others = OtherSections::default();
+        for (first, second) in [(1e12, 5e9), (1e12 + 5.0, 5e9 + 7.0)] {
+            let ports = json!([
+                { "device": "mlx4_0", "port": 1, "rx_bytes_total": first },
+                { "device": "mlx4_0", "port": 2, "rx_bytes_total": second },
+            ]);
+            let sample = json!({ "timestamp_ms": 1000, "elapsed_secs": 1, "infiniband": ports });
+            others.add(&Sample::from_json(&sample.to_string()).unwrap(), 1.0, &kinds);
+        }
+        let figures = others.summary().into_iter().filter(|(path, _)| path.ends_with("rx_bytes_total"));
+        figures.map(|(path, figure)| (path, figure.sum)).collect()
+    }
+
+    #[test]
+    fn what_is_too_much_is_said() {
+        let sample = |count: usize| {
+            let line = json!({ "timestamp_ms": 1000, "many": vec![1; count] });
+            Sample::from_json(&line.to_string()).unwrap()
+        };
+        let mut others = OtherSections::default();
+        others.add(&sample(FIGURES), 1.0, &Kinds::of_schema(|| json!({})));
+        assert_eq!(others.problem(), None);
+        others.add(&sample(FIGURES + 7), 1.0, &Kinds::of_schema(|| json!({})));
+        assert!(others.problem().unwrap().starts_with("7 figures of other sections"), "{:?}", others.problem());
+    }
+
+    #[test]
+    fn items_of_one_name_are_told_apart() {
+        let mut fields = json!({ "rx_bytes_total": { "kind": "counter" } });
+        let schema = |fields: &Json| json!({ "properties": { "infiniband": { "items": { "properties": fields } } } });
+        let named = |ports: [&str; 2]| ports.map(|port| format!("infiniband[{port}].rx_bytes_total"));
+        let expected = |ports| BTreeMap::from_iter(named(ports).into_iter().zip([Some(5.0), Some(7.0)]));
+        assert_eq!(grown(schema(&fields)), expected(["mlx4_0", "mlx4_0#2"]), "nothing says what a port is");
+        fields["port"] = json!({ "kind": "info" });
+        assert_eq!(grown(schema(&fields)), expected(["mlx4_0/1", "mlx4_0/2"]));
+    }
 }

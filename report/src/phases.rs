@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::readable::Readable;
-use crate::spans::Open;
+use crate::spans::{OPEN, Open};
 
 /// Names that come after are not told apart.
 const PHASES: usize = 1000;
@@ -31,8 +31,7 @@ impl Phases {
             // Seconds into the interval, and never backwards.
             let at = (mark.at_ms as f64 / 1000.0 - (end - secs)).clamp(done, secs.max(done));
             self.spend(at - done, secs, &job);
-            let phases = &mut self.phases;
-            self.open.heed(mark, || begin(phases, mark));
+            self.heed(mark);
             done = at;
         }
         self.spend(secs - done, secs, &job);
@@ -40,6 +39,11 @@ impl Phases {
             let peak = &mut self.phases[phase].peak_memory_mib;
             *peak = [*peak, job.process_memory_mib].into_iter().flatten().reduce(f64::max);
         }
+    }
+
+    fn heed(&mut self, mark: &Mark) {
+        let Self { phases, open } = self;
+        open.heed(mark, || begin(phases, mark));
     }
 
     fn active(&self) -> Vec<usize> {
@@ -56,10 +60,21 @@ impl Phases {
         for phase in self.active() {
             let phase = &mut self.phases[phase];
             phase.secs += part;
-            phase.cpu_secs += share * (job.process_utime_secs.unwrap_or(0.0) + job.process_stime_secs.unwrap_or(0.0));
-            phase.disk_read_bytes += share * job.process_disk_read_bytes.unwrap_or(0) as f64;
-            phase.disk_write_bytes += share * job.process_disk_write_bytes.unwrap_or(0) as f64;
+            if share > 0.0 {
+                let cpu = job.process_utime_secs.zip(job.process_stime_secs).map(|(user, system)| user + system);
+                add(&mut phase.cpu_secs, share, cpu);
+                add(&mut phase.disk_read_bytes, share, job.process_disk_read_bytes.map(|bytes| bytes as f64));
+                add(&mut phase.disk_write_bytes, share, job.process_disk_write_bytes.map(|bytes| bytes as f64));
+            }
         }
+    }
+
+    /// What was too much.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let left_out = self.open.left_out();
+        let times = if left_out == 1 { "once".to_owned() } else { format!("{left_out} times") };
+        (left_out > 0)
+            .then(|| format!("a phase was left out {times}: there are more than {PHASES} names, or {OPEN} at once"))
     }
 
     pub(crate) fn summary(&self) -> Vec<PhaseSummary> {
@@ -72,7 +87,7 @@ fn begin(phases: &mut Vec<PhaseSummary>, mark: &Mark) -> Option<usize> {
     let known = phases.iter().position(|phase| phase.name == mark.name);
     let index = known.or_else(|| {
         (phases.len() < PHASES).then(|| {
-            phases.push(PhaseSummary { name: mark.name.clone(), ..PhaseSummary::default() });
+            phases.push(PhaseSummary::new(&mark.name));
             phases.len() - 1
         })
     })?;
@@ -80,7 +95,12 @@ fn begin(phases: &mut Vec<PhaseSummary>, mark: &Mark) -> Option<usize> {
     Some(index)
 }
 
-/// What the job used in a phase. A sample in which one began or ended is shared out by time.
+/// Adds a share of what was counted to a sum, which is not known any more when that is not.
+fn add(sum: &mut Option<f64>, share: f64, counted: Option<f64>) {
+    *sum = sum.zip(counted).map(|(sum, counted)| sum + share * counted);
+}
+
+/// What the job used in a phase. A sum is null where a part of it is not known. A sample in which one began or ended is shared out by time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseSummary {
     /// What the job calls it.
@@ -90,17 +110,33 @@ pub struct PhaseSummary {
     /// How long it was, all times together.
     pub secs: f64,
     /// CPU time of the job in it.
-    pub cpu_secs: f64,
+    pub cpu_secs: Option<f64>,
     /// The most memory that the job had resident at a sample in it, with pages of files, other than its peak over the run; null when it had none there. `process_memory_mib`
     pub peak_memory_mib: Option<f64>,
     /// Bytes that the job read from storage.
-    pub disk_read_bytes: f64,
+    pub disk_read_bytes: Option<f64>,
     /// Bytes that it wrote for storage.
-    pub disk_write_bytes: f64,
+    pub disk_write_bytes: Option<f64>,
+}
+
+impl PhaseSummary {
+    /// One that is about to begin.
+    fn new(name: &str) -> Self {
+        let nothing = Some(0.0);
+        Self {
+            name: name.to_owned(),
+            cpu_secs: nothing,
+            disk_read_bytes: nothing,
+            disk_write_bytes: nothing,
+            ..Self::default()
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use resource_tracker_metrics::MarkKind;
+
     use super::*;
 
     fn sample(second: u64, cpu: f64, memory: f64, marks: &str) -> Sample {
@@ -132,9 +168,24 @@ mod tests {
             .map(|phase| (phase.name, phase.secs, phase.cpu_secs, phase.peak_memory_mib))
             .collect();
         let expected = [("load", 2.25, 3.75, 20.0), ("train", 1.5, 2.0, 30.0), ("step", 0.75, 1.0, 30.0)];
-        let expected = expected.map(|(name, secs, cpu, memory)| (name, secs, cpu, Some(memory)));
+        let expected = expected.map(|(name, secs, cpu, memory)| (name, secs, Some(cpu), Some(memory)));
         assert_eq!(told, expected.map(|(name, secs, cpu, memory)| (name.to_owned(), secs, cpu, memory)));
         assert_eq!(readable.problems().count(), 0);
+    }
+
+    #[test]
+    fn what_is_not_known_of_a_phase_is_no_zero() {
+        let (mut phases, mut readable) = (Phases::default(), Readable::default());
+        let begin = r#", "marks": [{"name": "one", "kind": "begin", "at_ms": 100000}]"#;
+        let next = r#", "marks": [{"name": "two", "kind": "begin", "at_ms": 102000}]"#;
+        let without_job = Sample::from_json(r#"{"timestamp_ms": 102000, "elapsed_secs": 1}"#).unwrap();
+        for sample in [sample(101, 1.0, 10.0, begin), without_job, sample(103, 2.0, 20.0, next)] {
+            phases.add(&sample, 1.0, &mut readable);
+        }
+        let told = phases.summary().into_iter().map(|phase| (phase.name, phase.cpu_secs, phase.disk_read_bytes));
+        // The samples have no word about disks.
+        let expected = [("one".to_owned(), None, None), ("two".to_owned(), Some(2.0), None)];
+        assert_eq!(told.collect::<Vec<_>>(), expected);
     }
 
     #[test]
@@ -144,5 +195,16 @@ mod tests {
             begin(&mut phases, &Mark { name: number.to_string(), ..Mark::default() });
         }
         assert_eq!(phases.len(), PHASES);
+        let mut phases = Phases::default();
+        let mut heed = |name: String, kind| phases.heed(&Mark { name, kind, at_ms: 0 });
+        (0..5000).for_each(|number| heed(number.to_string(), MarkKind::Begin));
+        assert!(phases.problem().unwrap().starts_with("a phase was left out 4900 times"), "{:?}", phases.problem());
+        let mut phases = Phases::default();
+        let mut heed = |name: String| phases.heed(&Mark { name, kind: MarkKind::Next, at_ms: 0 });
+        (0..PHASES).for_each(|number| heed(number.to_string()));
+        assert_eq!(phases.problem(), None);
+        let mut heed = |name: String| phases.heed(&Mark { name, kind: MarkKind::Next, at_ms: 0 });
+        heed("one more".into());
+        assert!(phases.problem().unwrap().starts_with("a phase was left out once"), "{:?}", phases.problem());
     }
 }

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use resource_tracker_core::{Sample, Section};
 use serde::de::DeserializeOwned;
 
+use crate::fields::Fields;
+
 /// What could not be read: by section how often, and the first error.
 #[derive(Debug, Default)]
 pub(crate) struct Readable {
@@ -17,6 +19,17 @@ impl Readable {
     pub(crate) fn first<'a, T: Section + DeserializeOwned>(&mut self, sample: &'a Sample) -> Option<Cow<'a, T>> {
         // All are looked at, so that each that cannot be read is counted.
         sample.read_all::<T>().filter_map(|section| self.read(section)).reduce(|first, _| first)
+    }
+
+    /// The fields `T` of a section, of whoever wrote it first.
+    pub(crate) fn first_fields<T: Fields>(&mut self, sample: &Sample) -> Option<T> {
+        self.fields(sample).into_iter().next()
+    }
+
+    /// The fields `T` of a section, of all who wrote it.
+    pub(crate) fn fields<T: Fields>(&mut self, sample: &Sample) -> Vec<T> {
+        let whole = sample.all::<T::Whole>().map(T::from);
+        whole.chain(self.all::<T>(sample).into_iter().map(Cow::into_owned)).collect()
     }
 
     /// Section `T` of all who wrote it.

@@ -8,9 +8,9 @@ use anyhow::{Context, bail};
 use flate2::bufread::MultiGzDecoder;
 use resource_tracker_core::Sample;
 use resource_tracker_metrics::RunMetrics;
-use resource_tracker_sinks::set_aside_of;
 
 use crate::kinds::Kinds;
+use crate::parts::NamedFiles;
 use crate::recorded::{LeftOut, RecordedSample, sample_of};
 use crate::run_statistics::RunStatistics;
 use crate::summary::Summary;
@@ -52,8 +52,9 @@ impl<F: FnMut(RecordedRun) -> anyhow::Result<()>> RunVisitor for F {
     }
 }
 
-/// Reads all runs of these files, in order, and hands each over; `-` is standard input. A file that begins in the middle of a run
-/// brings along what was set aside of it, unless that is named as well, and goes on with a run that ended just before.
+/// Reads all runs of these files, in order, and hands each over; `-` is standard input. Each is read once. A file that begins in the
+/// middle of a run brings along what was set aside of it, comes after the parts before it, and goes on with a run that ended just
+/// before.
 ///
 /// # Errors
 /// When a file cannot be read, or is no recording; and what `take` fails with.
@@ -70,17 +71,18 @@ pub fn read_runs(
 /// # Errors
 /// As [`read_runs`].
 pub fn visit_runs(paths: &[PathBuf], kinds: &Kinds, visitor: &mut dyn RunVisitor) -> anyhow::Result<()> {
-    let named: Vec<PathBuf> = paths.iter().filter_map(|path| path.canonicalize().ok()).collect();
-    let mut reader = Reader { kinds, named, visitor, current: None };
+    let mut reader = Reader { kinds, named: NamedFiles::new(paths), visitor, current: None };
     for path in paths {
-        reader.read_set(path)?;
+        if reader.named.take(path) {
+            reader.read_set(path)?;
+        }
     }
     reader.end_run()
 }
 
 struct Reader<'a> {
     kinds: &'a Kinds,
-    named: Vec<PathBuf>,
+    named: NamedFiles,
     visitor: &'a mut dyn RunVisitor,
     current: Option<CurrentRun>,
 }
@@ -101,11 +103,9 @@ impl Reader<'_> {
         let _ = file.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut first);
         let goes_on = sample_of(&first).is_ok_and(|line| line.sample.read_all::<RunMetrics>().next().is_none());
         if goes_on && path != Path::new(STDIN) {
-            let parts = set_aside_of(path).with_context(|| format!("cannot look for parts of {}", path.display()))?;
-            for part in parts {
-                if !part.canonicalize().is_ok_and(|part| self.named.contains(&part)) {
-                    self.read(&part, open(&part)?)?;
-                }
+            let parts = self.named.take_before(path);
+            for part in parts.with_context(|| format!("cannot look for parts of {}", path.display()))? {
+                self.read(&part, open(&part)?)?;
             }
         }
         self.read(path, Box::new(io::Cursor::new(first).chain(file)))
@@ -181,6 +181,8 @@ impl Reader<'_> {
     fn end_run(&mut self) -> anyhow::Result<()> {
         let Some(run) = self.current.take() else { return Ok(()) };
         let mut summary = run.statistics.summary();
+        // Who counted the samples knows whether the rest was one.
+        summary.is_whole &= summary.outcome.is_some() || run.problems.is_empty();
         summary.problems.extend(run.problems);
         self.visitor.run(RecordedRun { path: run.path, summary })
     }

@@ -71,7 +71,7 @@ impl Rows {
             title: printable(&title(summary)),
             ending: ending(summary),
             has_failed: summary.outcome.as_ref().is_some_and(|outcome| outcome.exit_code != Some(0))
-                && is_wrapped(summary),
+                && summary.command().is_some(),
             rows,
             remarks: remarks(summary).into_iter().map(|(label, text)| (label, printable(&text))).collect(),
         }
@@ -81,20 +81,17 @@ impl Rows {
 /// A text that a stranger can have written, on one line: control characters are blanks, and what turns the order of the
 /// characters round it about is left out.
 pub fn printable(text: &str) -> String {
-    let turns = |char| matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let turns =
+        |char| matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().filter(|char| !turns(*char)).map(|char| if char.is_control() { ' ' } else { char }).collect()
-}
-
-fn is_wrapped(summary: &Summary) -> bool {
-    summary.run.as_ref().is_some_and(|run| !run.command.is_empty())
 }
 
 /// The command, or what else it is about.
 fn title(summary: &Summary) -> String {
-    match summary.run.as_ref() {
-        Some(run) if !run.command.is_empty() => shortened(&run.command.join(" ")),
-        _ if summary.job.is_some() => "the process that was tracked".into(),
-        _ => "the machine".into(),
+    match summary.command() {
+        Some(words) => shortened(&words.join(" ")),
+        None if summary.job.is_some() => "the process that was tracked".into(),
+        None => "the machine".into(),
     }
 }
 
@@ -107,14 +104,15 @@ fn shortened(command: &str) -> String {
 }
 
 fn ending(summary: &Summary) -> String {
-    let wall = time(summary.wall_secs());
+    let is_known = summary.outcome.is_none() || summary.known_wall_secs().is_some();
+    let wall = format!("{}{}", if is_known { "" } else { "at least " }, time(summary.wall_secs()));
     match &summary.outcome {
         Some(outcome) => match (outcome.exit_code, outcome.signal) {
             (Some(code), _) => format!("exited with {code} after {wall}"),
             (None, Some(signal)) => format!("was ended by {} after {wall}", signal_name(signal)),
             (None, None) => format!("ended after {wall}"),
         },
-        None if is_wrapped(summary) => format!("was sampled for {wall}; how it ended is not recorded"),
+        None if summary.command().is_some() => format!("was sampled for {wall}; how it ended is not recorded"),
         None => format!("was sampled for {wall}"),
     }
 }
@@ -221,13 +219,14 @@ fn of_phases(phases: &[PhaseSummary], rows: &mut Vec<Row>) {
     let shown = if phases.len() > PHASE_ROWS { PHASE_ROWS - 1 } else { phases.len() };
     let shortest = lengths.get(shown.wrapping_sub(1)).copied().unwrap_or(0.0);
     for phase in phases.iter().filter(|phase| phase.secs >= shortest).take(shown) {
-        let cores = if phase.secs > 0.0 { phase.cpu_secs / phase.secs } else { 0.0 };
+        let cores = phase.cpu_secs.filter(|_| phase.secs > 0.0).map(|cpu| cpu / phase.secs);
+        let cores = cores.map(|cores| format!(", {cores:.2} cores")).unwrap_or_default();
         let peak = phase.peak_memory_mib.map(|peak| format!(", resident {}", memory(peak))).unwrap_or_default();
-        let text = format!("{}: {}, {cores:.2} cores{peak}", phase.name, time(phase.secs));
+        let text = format!("{}: {}{cores}{peak}", phase.name, time(phase.secs));
         rows.push(Row { label: "Phase".into(), share: None, text });
     }
     if phases.len() > shown {
-        let text = format!("{} in all, the longest are shown", phases.len());
+        let text = format!("the longest of {} are shown", phases.len());
         rows.push(Row { label: "Phases".into(), share: None, text });
     }
 }

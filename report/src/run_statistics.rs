@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use resource_tracker_core::Sample;
-use resource_tracker_metrics::{CloudMetrics, OutcomeMetrics, ProcessAccounting, RunMetrics};
+use resource_tracker_core::{Outcome, Sample};
+use resource_tracker_metrics::{CloudMetrics, ProcessAccounting, RunMetrics};
 
 use crate::cgroup::Cgroup;
 use crate::gpu::GpuStatistics;
@@ -11,24 +11,31 @@ use crate::job::Job;
 use crate::kinds::Kinds;
 use crate::machine::Machine;
 use crate::other_sections::OtherSections;
+use crate::outcome::OutcomeSummary;
 use crate::phases::Phases;
 use crate::programs::Programs;
 use crate::readable::Readable;
+use crate::run::RunSummary;
 use crate::summary::{Summary, Times};
+use crate::units::time;
 
-/// A file begins where another one has ended, to this time.
+/// A run goes on where a file, or the sample before, has ended, to this time.
 const GAP: Duration = Duration::from_secs(10);
+/// A sample begins where the one before has ended, to this time and half of its own.
+const HOLE: Duration = Duration::from_millis(100);
 
 /// What is known of a run after the samples that were added: in one pass, in memory that does not grow with their number.
 #[derive(Default)]
 pub struct RunStatistics {
-    run: Option<RunMetrics>,
-    outcome: Option<OutcomeMetrics>,
+    run: Option<RunSummary>,
+    outcome: Option<OutcomeSummary>,
     first: Duration,
     last: Duration,
     secs: f64,
     samples: u64,
     backwards: u64,
+    /// Time between samples that is in none of them.
+    hole: Duration,
     job: Job,
     machine: Machine,
     gpus: GpuStatistics,
@@ -42,21 +49,25 @@ pub struct RunStatistics {
 
 impl RunStatistics {
     /// Whether this sample is the first of another run than those before. `in_other_file`: it is the first of a file that need
-    /// not go on where the one before ended.
+    /// not go on where the one before ended. (Nor need a run whose beginning is not known: older versions did not tell of it.)
     pub fn is_followed_by_another(&self, sample: &Sample, in_other_file: bool) -> bool {
         let begins = || sample.read_all::<RunMetrics>().next().is_some();
         let start = sample.timestamp().saturating_sub(sample.elapsed());
         let is_elsewhere = || in_other_file && start.abs_diff(self.last) > GAP;
-        self.samples > 0 && (self.outcome.is_some() || begins() || is_elsewhere())
+        let is_later = || self.run.is_none() && start.saturating_sub(self.last) > GAP;
+        self.samples > 0 && (self.outcome.is_some() || begins() || is_elsewhere() || is_later())
     }
 
     /// Adds the next sample.
     pub fn add(&mut self, sample: &Sample, kinds: &Kinds) {
         let secs = sample.elapsed().as_secs_f64();
+        let start = sample.timestamp().saturating_sub(sample.elapsed());
         if self.samples == 0 {
-            self.first = sample.timestamp().saturating_sub(sample.elapsed());
+            self.first = start;
         } else if sample.timestamp() < self.last {
             self.backwards += 1;
+        } else if start.saturating_sub(self.last) > HOLE + sample.elapsed() / 2 {
+            self.hole += start.saturating_sub(self.last);
         }
         self.last = sample.timestamp();
         self.samples += 1;
@@ -69,14 +80,42 @@ impl RunStatistics {
         phases.add(sample, secs, readable);
         programs.add(sample, secs, readable);
         others.add(sample, secs, kinds);
-        if let Some(run) = readable.first::<RunMetrics>(sample) {
-            self.run = Some(run.into_owned());
+        if let Some(run) = readable.first_fields::<RunSummary>(sample) {
+            self.run = Some(run);
         }
         if let Some(cloud) = readable.first::<CloudMetrics>(sample) {
             self.cloud = Some(cloud.into_owned());
         }
-        if let Some(outcome) = readable.first::<OutcomeMetrics>(sample) {
-            self.outcome = Some(outcome.into_owned());
+        if let Some(outcome) = readable.first_fields::<OutcomeSummary>(sample) {
+            self.outcome = Some(outcome);
+        }
+    }
+
+    /// Takes over how the command ended from who waited for it. The last sample, which says that and more, may not have come.
+    pub fn end(&mut self, outcome: &Outcome) {
+        self.outcome = self.outcome.take().or_else(|| OutcomeSummary::of_command(outcome));
+    }
+
+    /// What of the run is not in the samples.
+    fn missing(&self) -> Option<String> {
+        let command = self.run.as_ref().and_then(|run| run.command.as_ref());
+        let end = if self.run.is_some() { "end" } else { "beginning" };
+        match self.outcome.as_ref().and_then(|outcome| outcome.samples) {
+            Some(taken) if taken > self.samples => {
+                Some(format!("{} of {taken} samples are here: sums are of these", self.samples))
+            }
+            Some(_) => None,
+            None if command.is_none() => Some(format!(
+                "its {end} is not here, or it is of a version that tells of none: sums are of these samples"
+            )),
+            None if command.is_some_and(|words| !words.is_empty()) => {
+                Some("its end is not here: sums are of these samples".into())
+            }
+            None if self.hole > Duration::ZERO => {
+                let hole = time(self.hole.as_secs_f64());
+                Some(format!("{hole} in between are not here, unless the clock was set: sums are of these samples"))
+            }
+            None => None,
         }
     }
 
@@ -92,10 +131,11 @@ impl RunStatistics {
             let times = if self.backwards == 1 { "once" } else { &format!("{} times", self.backwards) };
             problems.push(format!("the clock was set back, or lines are out of order, {times}"));
         }
-        let taken = self.outcome.as_ref().map_or(0, |outcome| outcome.samples);
-        if taken > self.samples {
-            problems.push(format!("{} of {taken} samples are here: sums are of these", self.samples));
-        }
+        problems.extend(self.machine.problems());
+        problems.extend([self.gpus.problem(), self.phases.problem(), self.others.problem()].into_iter().flatten());
+        let missing = self.missing();
+        let is_whole = missing.is_none();
+        problems.extend(missing);
         let job = self.job.summary();
         let is_own = job.as_ref().is_some_and(|job| job.cpu_accounting == Some(ProcessAccounting::Cgroup));
         Summary::new(Summary {
@@ -107,6 +147,7 @@ impl RunStatistics {
                 sampled_secs: self.secs,
                 samples: self.samples,
             },
+            is_whole,
             job,
             machine: self.machine.summary(),
             gpus: self.gpus.summary(),

@@ -67,10 +67,11 @@ impl Sink for SummarySink {
         Duration::from_secs(1)
     }
 
-    fn finish(&mut self, _: &Outcome) -> anyhow::Result<()> {
+    fn finish(&mut self, outcome: &Outcome) -> anyhow::Result<()> {
         if self.statistics.samples() == 0 {
             return Ok(());
         }
+        self.statistics.end(outcome);
         let summary = self.statistics.summary();
         let text = match self.format {
             SummaryFormat::Text => text(&summary, Look::of(self.stream.file())),

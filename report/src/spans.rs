@@ -6,7 +6,7 @@ use serde::Serialize;
 /// Those that come after are left out.
 const SPANS: usize = 1000;
 /// So many phases can be at once.
-const OPEN: usize = 100;
+pub(crate) const OPEN: usize = 100;
 
 /// The phases that go on. `T` is what is kept of each.
 #[derive(Debug)]
@@ -15,11 +15,13 @@ pub(crate) struct Open<T> {
     current: Option<T>,
     /// Those that go on until their end is said.
     beside: Vec<(String, T)>,
+    /// How often there was no room for one.
+    left_out: u64,
 }
 
 impl<T> Default for Open<T> {
     fn default() -> Self {
-        Self { current: None, beside: Vec::new() }
+        Self { current: None, beside: Vec::new(), left_out: 0 }
     }
 }
 
@@ -27,17 +29,28 @@ impl<T> Open<T> {
     /// Takes a mark. `begin` gives what is kept of a phase that begins, if there is room for it. Returns the one that has ended.
     pub(crate) fn heed(&mut self, mark: &Mark, begin: impl FnOnce() -> Option<T>) -> Option<T> {
         match mark.kind {
-            MarkKind::Begin if self.beside.len() == OPEN => None,
             MarkKind::Begin => {
-                self.beside.extend(begin().map(|begun| (mark.name.clone(), begun)));
+                match if self.beside.len() < OPEN { begin() } else { None } {
+                    Some(begun) => self.beside.push((mark.name.clone(), begun)),
+                    None => self.left_out += 1,
+                }
                 None
             }
             MarkKind::End => {
                 let ended = self.beside.iter().rposition(|(name, _)| *name == mark.name)?;
                 Some(self.beside.remove(ended).1)
             }
-            _ => std::mem::replace(&mut self.current, begin()),
+            _ => {
+                let begun = begin();
+                self.left_out += u64::from(begun.is_none());
+                std::mem::replace(&mut self.current, begun)
+            }
         }
+    }
+
+    /// How often one began for which there was no room.
+    pub(crate) fn left_out(&self) -> u64 {
+        self.left_out
     }
 
     /// All of them.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use resource_tracker_metrics::{CloudMetrics, OutcomeMetrics, RunMetrics};
+use resource_tracker_metrics::CloudMetrics;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +14,10 @@ use crate::job::JobSummary;
 use crate::machine::MachineSummary;
 use crate::notes::notes;
 use crate::other_sections::Figure;
+use crate::outcome::OutcomeSummary;
 use crate::phases::PhaseSummary;
 use crate::programs::ProgramSummary;
+use crate::run::RunSummary;
 
 /// A run that is shorter tells too little.
 const SHORTEST_SECS: f64 = 1.0;
@@ -25,11 +27,14 @@ pub(crate) const FEWEST_SAMPLES: u64 = 3;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
     /// What the first sample says of the run. Null in a recording that begins later, or is older than that section.
-    pub run: Option<RunMetrics>,
+    pub run: Option<RunSummary>,
     /// What the last sample says of its end. Null in a recording that ends before.
-    pub outcome: Option<OutcomeMetrics>,
+    pub outcome: Option<OutcomeSummary>,
     /// When it was sampled.
     pub times: Times,
+    /// Whether all of the run is in the samples, as far as can be told. Where it is not, sums are of what is, and `problems` says
+    /// what is missing.
+    pub is_whole: bool,
     /// What the job used. Null when none was tracked.
     pub job: Option<JobSummary>,
     /// What the machine used, with the job.
@@ -45,7 +50,7 @@ pub struct Summary {
     /// The programs of the job that used most CPU time, the busiest first, and the one that had most memory. Empty unless the
     /// recording lists the busiest processes (`top`).
     pub programs: Vec<ProgramSummary>,
-    /// Figures of other sections, such as those of plugins, by their paths: `infiniband[mlx5_0].port_rcv_data_bytes`.
+    /// Figures of other sections, such as those of plugins, by their paths: `infiniband[mlx5_0/1].rx_bytes_total`.
     pub sections: BTreeMap<String, Figure>,
     /// What held the job up, where the figures say so.
     pub bound: Option<Bound>,
@@ -79,9 +84,19 @@ impl Summary {
         figures
     }
 
+    /// The words of the command, if it is known that there was one.
+    pub(crate) fn command(&self) -> Option<&[String]> {
+        self.run.as_ref()?.command.as_deref().filter(|words| !words.is_empty())
+    }
+
     /// How long the run took: the command's own time, where that is known.
     pub fn wall_secs(&self) -> f64 {
-        self.outcome.as_ref().map_or(self.times.sampled_secs, |outcome| outcome.wall_secs)
+        self.known_wall_secs().unwrap_or(self.times.sampled_secs)
+    }
+
+    /// The same, where it is known.
+    pub(crate) fn known_wall_secs(&self) -> Option<f64> {
+        self.outcome.as_ref()?.wall_secs
     }
 
     /// Whether it was long enough, and looked at often enough, to tell what it needs.

@@ -2,8 +2,10 @@
 
 use crate::{Kinds, Look, Resource, RunStatistics, Summary, markdown, text};
 use proptest::prelude::*;
-use resource_tracker_core::Sample;
+use resource_tracker_core::{Outcome, Sample};
 use serde_json::{Value as Json, json};
+
+mod incomplete;
 
 const PLAIN: Look = Look { width: 80, colour: false };
 
@@ -13,6 +15,10 @@ fn run(change: &Json) -> Summary {
 }
 
 fn run_of(samples: u64, end: &Json, change: &Json) -> Summary {
+    statistics_of(samples, end, change).summary()
+}
+
+fn statistics_of(samples: u64, end: &Json, change: &Json) -> RunStatistics {
     let kinds = Kinds::of_schema(|| json!({}));
     let mut statistics = RunStatistics::default();
     for number in 1..=samples {
@@ -37,7 +43,7 @@ fn run_of(samples: u64, end: &Json, change: &Json) -> Summary {
         merge(&mut sample, &both(machine(2.0), change));
         statistics.add(&Sample::from_json(&sample.to_string()).unwrap(), &kinds);
     }
-    statistics.summary()
+    statistics
 }
 
 fn merge(into: &mut Json, change: &Json) {
@@ -182,6 +188,18 @@ fn how_it_ended() {
 }
 
 #[test]
+fn an_end_without_its_sample_is_an_end() {
+    let mut statistics = statistics_of(10, &Json::Null, &json!({}));
+    statistics.end(&Outcome::exited(1));
+    let summary = statistics.summary();
+    assert_eq!((summary.is_whole, &summary.advice), (false, &None));
+    assert_eq!(text(&summary, PLAIN).lines().nth(1), Some("exited with 1 after at least 10.0 s"));
+    let mut statistics = statistics_of(10, &json!({ "exit_code": 0 }), &json!({}));
+    statistics.end(&Outcome::exited(1));
+    assert!(statistics.summary().is_success(), "the sample knows more");
+}
+
+#[test]
 fn what_to_ask_for() {
     let advice =
         run(&json!({ "cpu": { "process_cores_used": 2.5, "process_peak_memory_mib": 891.0 } })).advice.unwrap();
@@ -204,7 +222,10 @@ fn what_to_ask_for() {
 #[test]
 fn notes_for_who_looks_after_it() {
     let minute = |change: &Json| run_of(61, &json!({ "exit_code": 0 }), change);
+    let mount = |path: &str, used_pct: f64, left: u64| json!({ "mount_point": path, "filesystem": "ext4", "used_pct": used_pct, "available_bytes": left });
+    let mounts = [mount("/data", 99.5, 100_000_000_000), mount("/", 99.0, 50 << 20), mount("/boot", 30.0, 1 << 20)];
     for (summary, note) in [
+        (run(&json!({ "disk": [{ "device": "sda", "mounts": mounts }] })), "/ was 99 % full: 50 MiB were left"),
         (
             run(&cgroup(&json!({ "oom_kills": 0.0 as u64, "memory_limit_mib": 4096.0 }))),
             "120 MiB of 4 GiB were enough: 144 MiB will do",
@@ -277,7 +298,7 @@ fn twenty_lines_at_most_whatever_there_is_to_say() {
     let summary = run(&everything);
     let said = text(&summary, PLAIN);
     assert!((15..=20).contains(&said.lines().count()) && said.lines().all(|line| line.chars().count() <= 80), "{said}");
-    assert!(said.contains("9 in all, the longest are shown"), "{said}");
+    assert!(said.contains("the longest of 9 are shown"), "{said}");
     let narrow = text(&summary, Look { width: 40, colour: false });
     assert!(narrow.lines().all(|line| line.chars().count() <= 40), "{narrow}");
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -289,7 +310,7 @@ fn twenty_lines_at_most_whatever_there_is_to_say() {
 
 #[test]
 fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
-    let hostile = "a\u{1b}]0;x\u{7}\u{202e}b\n\rc\u{9b}31m";
+    let hostile = "a\u{1b}]0;x\u{7}\u{202e}b\n\rc\u{9b}31m\u{61c}";
     let mut summary = run(&json!({
         "run": { "command": [hostile] }, "marks": [{ "name": hostile, "kind": "next", "at_ms": 1_700_000_000_000_u64 }],
     }));
@@ -298,7 +319,7 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
         let strange = said.chars().find(|char| char.is_control() && *char != '\n');
         assert_eq!(strange, None, "{said:?}");
     }
-    assert!(!text(&summary, PLAIN).contains('\u{202e}'));
+    assert!(!text(&summary, PLAIN).contains(['\u{202e}', '\u{61c}']));
 }
 
 /// Replaces the leaf of this number, of all that there are.

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::ops::RangeInclusive;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use resource_tracker_core::{Schedule, Sections, Source, Tick};
@@ -24,7 +24,7 @@ const PIPE: usize = 64 << 10;
 const READ: usize = 4096;
 /// Names are cut there, in bytes.
 const LONGEST_NAME: usize = 200;
-/// So many in a sample; a command that says more is not listened to until the next one.
+/// So many in a sample; what a command says beyond that is in the next one.
 const MOST_MARKS: usize = 1000;
 
 /// A line of the pipe that is JSON. Any other line is the name of a phase that begins when it is read.
@@ -44,7 +44,7 @@ pub struct MarkLine {
 pub struct MarkSource {
     pipe: OwnedFd,
     buffer: Vec<u8>,
-    /// When it was read last.
+    /// What is in the buffer, or comes, was not said before.
     since_ms: u64,
 }
 
@@ -55,10 +55,15 @@ impl MarkSource {
     /// Makes the pipe.
     ///
     /// # Errors
-    /// When the system gives none, or no descriptor of that number (`ulimit -n`).
+    /// When the system gives none, or no descriptor of such a number: `ulimit -n`, which is an invalid input, or all are taken.
     pub fn open() -> io::Result<Self> {
         let (read, _) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        let pipe = rustix::io::fcntl_dupfd_cloexec(read, *MARK_DESCRIPTORS.start())?;
+        let (first, last) = (*MARK_DESCRIPTORS.start(), *MARK_DESCRIPTORS.end());
+        let pipe = rustix::io::fcntl_dupfd_cloexec(read, first)?;
+        // Nobody would look for it there.
+        if pipe.as_raw_fd() > last {
+            return Err(io::Error::other(format!("descriptors {first} to {last} are taken")));
+        }
         Ok(Self { pipe, buffer: Vec::new(), since_ms: now_ms() })
     }
 
@@ -78,22 +83,33 @@ impl MarkSource {
 }
 
 impl Source for MarkSource {
-    fn collect(&mut self, _: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+    fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         self.read()?;
         let now = now_ms();
-        let since = std::mem::replace(&mut self.since_ms, now);
         let Some(end) = self.buffer.iter().rposition(|byte| *byte == b'\n') else {
+            self.since_ms = now;
             if self.buffer.len() >= PIPE {
                 // Whoever writes that means no mark.
                 self.buffer.clear();
             }
             return Ok(());
         };
-        let lines = self.buffer[..end].split(|byte| *byte == b'\n');
         let marks = &mut out.section::<Marks>().0;
         marks.clear();
-        marks.extend(lines.filter_map(|line| mark(line, since, now)).take(MOST_MARKS));
-        self.buffer.drain(..=end);
+        // No sample comes that could have the rest.
+        let most = if tick.last { usize::MAX } else { MOST_MARKS };
+        let mut done = 0;
+        for line in self.buffer[..=end].split_inclusive(|byte| *byte == b'\n') {
+            if marks.len() == most {
+                break;
+            }
+            marks.extend(mark(line, self.since_ms, now));
+            done += line.len();
+        }
+        self.buffer.drain(..done);
+        if done > end {
+            self.since_ms = now;
+        }
         Ok(())
     }
 
@@ -128,7 +144,6 @@ fn now_ms() -> u64 {
 mod tests {
     use std::fs::File;
     use std::io::Write;
-    use std::os::fd::AsRawFd;
     use std::time::{Duration, Instant};
 
     use proptest::prelude::*;
@@ -181,6 +196,27 @@ mod tests {
         pipe.write_all(b"\n").unwrap();
         writeln!(pipe, "then").unwrap();
         assert!(read(&mut source).unwrap().iter().any(|mark| mark.name == "then"));
+    }
+
+    #[test]
+    fn more_than_a_sample_has_is_in_the_next_one() {
+        let mut source = MarkSource::open().unwrap();
+        let path = format!("/proc/self/fd/{}", source.pipe.as_raw_fd());
+        let mut pipe = File::options().write(true).open(path).unwrap();
+        let before = source.since_ms;
+        let lines: String =
+            (0..MOST_MARKS + 1).map(|number| format!("{{\"name\": \"{number}\", \"at_ms\": {before}}}\n")).collect();
+        pipe.write_all(lines.as_bytes()).unwrap();
+        assert_eq!(read(&mut source).unwrap().len(), MOST_MARKS);
+        let rest = read(&mut source).unwrap();
+        assert_eq!(rest.iter().map(|mark| mark.name.as_str()).collect::<Vec<_>>(), [MOST_MARKS.to_string()]);
+        assert_eq!(rest[0].at_ms, before, "it keeps its time");
+        pipe.write_all("x\n".repeat(2 * MOST_MARKS).as_bytes()).unwrap();
+        let mut tick = Tick::new(1, Instant::now(), Duration::from_secs(1), Duration::from_secs(1));
+        tick.last = true;
+        let mut out = Sections::default();
+        source.collect(&tick, &mut out).unwrap();
+        assert_eq!(out.get::<Marks>().unwrap().0.len(), 2 * MOST_MARKS, "there is no next one");
     }
 
     proptest! {

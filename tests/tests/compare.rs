@@ -100,6 +100,23 @@ fn all_new_runs_have_to_keep_a_limit() {
 }
 
 #[test]
+fn a_sum_over_a_part_of_a_run_is_not_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = runs(folder.path(), "whole", &[100.0]);
+    let cut = folder.path().join("cut.jsonl");
+    let text = fs::read_to_string(&whole[0]).unwrap();
+    let (head, _) = text.trim_end().rsplit_once('\n').unwrap();
+    fs::write(&cut, format!("{head}\n")).unwrap();
+    let files = [whole, vec![cut]].concat();
+    for (limit, code) in [("cpu_time < 60s", 1), ("wall_time < 60s", 1), ("peak_memory < 200MiB", 0)] {
+        let (found, stdout, stderr) = compare(&files, &["--budget", limit]);
+        assert_eq!(found, Some(code), "{limit}: {stdout}{stderr}");
+        assert!(stderr.contains("cut.jsonl: its end is not here: sums are of these samples"), "{stderr}");
+        assert_eq!(stderr.contains("cut.jsonl: not within the budget"), code == 1, "{stderr}");
+    }
+}
+
+#[test]
 fn all_files_behind_a_baseline_are_of_it_up_to_the_dashes() {
     let folder = tempfile::tempdir().unwrap();
     let files = [runs(folder.path(), "old", &[100.0]), runs(folder.path(), "new", &[115.0])].concat();

@@ -53,6 +53,19 @@ fn components_that_fail_hang_and_panic() {
 }
 
 #[test]
+fn the_end_is_known_without_its_sample() {
+    let recording = Recording::new();
+    let script = format!("{}; exit 1", recording.until(4, ""));
+    let mut tracker = command(FAULTY);
+    tracker.args(["--summary", "-i", "0.1", "--enable", "tiring", "-o"]).arg(recording.path());
+    let output = recording.run(tracker.args(["--", "sh", "-c", &script]));
+    let said = text(&output.stderr);
+    assert!(recording.samples().iter().all(|sample| sample.get("outcome").is_none()));
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("\nexited with 1 after at least ") && !said.contains("\nAsk for"), "{said}");
+}
+
+#[test]
 fn a_source_that_hangs_for_long_is_named() {
     let recording = Recording::new();
     let script = format!("{}; sleep 0.5", recording.until_said("source sleeping has not answered for 2 s"));

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use resource_tracker_tests::{Recording, command, in_time, number, text, track, tracker};
+use resource_tracker_tests::{Recording, command, has, in_time, number, text, track, tracker};
 use serde_json::{Value as Json, json};
 
 /// Every mark of a recording, as its name and kind.
@@ -112,6 +112,23 @@ fn the_nearest_tracker_hears_it() {
 }
 
 #[test]
+fn a_pipe_that_nobody_would_find_is_none() {
+    if !has("bash", "descriptors above 9") {
+        return;
+    }
+    let recording = Recording::new();
+    let (program, path) = (tracker().display(), recording.path().display().to_string());
+    let script = format!(
+        "for n in $(seq 100 115); do eval \"exec $n</dev/null\"; done; \
+         exec {program} -i 50ms -o {path} -- sh -c '{program} mark lost; sleep 0.1'"
+    );
+    let output = recording.run(command("bash").args(["-c", &script]));
+    let said = text(&output.stderr);
+    assert!(said.contains("descriptors 100 to 115 are taken") && said.lines().count() == 1, "{said}");
+    assert!(output.status.success() && marks(&recording.samples()).is_empty());
+}
+
+#[test]
 fn marks_without_end_are_bounded_and_harm_nobody() {
     let recording = Recording::new();
     let job = "i=0; while [ $i -lt 5000 ]; do echo \"mark $i\"; i=$((i+1)); done > /proc/$PPID/fd/100; \
@@ -120,8 +137,11 @@ fn marks_without_end_are_bounded_and_harm_nobody() {
         .run(command(tracker()).args(["-i", "50ms", "-o"]).arg(recording.path()).args(["--", "sh", "-c", job]));
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(4), String::new()));
     let samples = recording.samples();
-    assert!(samples.iter().all(|sample| sample["marks"].as_array().is_none_or(|marks| marks.len() <= 1000)));
+    let (_, before) = samples.split_last().unwrap();
+    assert!(before.iter().all(|sample| sample["marks"].as_array().is_none_or(|marks| marks.len() <= 1000)));
     let names = marks(&samples);
+    let said = names.iter().map(|(name, _)| name.clone()).take(5000);
+    assert!(said.eq((0..5000).map(|number| format!("mark {number}"))), "{names:?}");
     assert!(names.iter().any(|(name, _)| name.ends_with("last")) && names.iter().all(|(name, _)| name.len() <= 200));
     assert!(!json!(names).to_string().contains("\\u0000"));
 }

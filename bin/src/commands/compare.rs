@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
-use resource_tracker_report::{Answer, Condition, Kinds, Of, RecordedRun, Summary, comparison_text, read_runs};
+use resource_tracker_report::{Answer, Condition, Figures, Kinds, Of, comparison_text, read_runs};
 
 use super::print;
 use super::summary::kinds;
@@ -11,6 +11,13 @@ use crate::cli::Cli;
 
 /// They are all in memory at once.
 const MOST_RUNS: usize = 100_000;
+
+/// What is kept of a run.
+struct Run {
+    path: PathBuf,
+    figures: Figures,
+    problems: Vec<String>,
+}
 
 /// What the new runs have to keep.
 pub(crate) struct Limits<'a> {
@@ -40,7 +47,10 @@ pub(crate) fn compare(
     };
     let kinds = kinds(cli);
     let (baseline, new) = (runs(baseline, &kinds)?, runs(new, &kinds)?);
-    let (before, after) = (summaries(&baseline), summaries(&new));
+    let (before, after) = (figures(&baseline), figures(&new));
+    for run in baseline.iter().chain(&new) {
+        run.problems.iter().for_each(|problem| log::warn!("{}: {problem}", run.path.display()));
+    }
     let differences = resource_tracker_report::compare(&before, &after);
     match as_json {
         true => print((serde_json::to_string(&differences)? + "\n").as_bytes())?,
@@ -48,7 +58,7 @@ pub(crate) fn compare(
     };
     let of = |conditions: &[Condition], of: Of, wanted: Answer, word: &str| {
         let broken = conditions.iter().filter_map(|condition| {
-            let answer = |runs: &[&Summary]| condition.answer(&before, runs, of);
+            let answer = |runs: &[&Figures]| condition.answer(&before, runs, of);
             let found = match answer(&after) {
                 answer if answer == wanted => return None,
                 Answer::NotKnown => "it is not known of every run".to_owned(),
@@ -56,7 +66,7 @@ pub(crate) fn compare(
             };
             // A change is one of all runs together.
             let has_culprits = new.len() == 1 || !condition.needs_baseline();
-            let culprits = new.iter().filter(|run| has_culprits && answer(&[&run.summary]) != wanted);
+            let culprits = new.iter().filter(|run| has_culprits && answer(&[&run.figures]) != wanted);
             Some(format!("{}{word} {condition}: {found}", named(&culprits.collect::<Vec<_>>())))
         });
         broken.collect::<Vec<_>>()
@@ -68,7 +78,7 @@ pub(crate) fn compare(
 }
 
 /// The runs that something is said of, in front of that.
-fn named(runs: &[&RecordedRun]) -> String {
+fn named(runs: &[&Run]) -> String {
     match runs {
         [] => String::new(),
         [run] => format!("{}: ", run.path.display()),
@@ -76,19 +86,18 @@ fn named(runs: &[&RecordedRun]) -> String {
     }
 }
 
-fn runs(files: &[PathBuf], kinds: &Kinds) -> anyhow::Result<Vec<RecordedRun>> {
+fn runs(files: &[PathBuf], kinds: &Kinds) -> anyhow::Result<Vec<Run>> {
     let mut runs = Vec::new();
     read_runs(files, kinds, &mut |run| {
         if runs.len() == MOST_RUNS {
             bail!("{} and what comes after it: more than {MOST_RUNS} runs are too many to compare", run.path.display());
         }
-        run.summary.problems.iter().for_each(|problem| log::warn!("{}: {problem}", run.path.display()));
-        runs.push(run);
+        runs.push(Run { path: run.path, figures: Figures::of(&run.summary), problems: run.summary.problems });
         Ok(())
     })?;
     Ok(runs)
 }
 
-fn summaries(runs: &[RecordedRun]) -> Vec<&Summary> {
-    runs.iter().map(|run| &run.summary).collect()
+fn figures(runs: &[Run]) -> Vec<&Figures> {
+    runs.iter().map(|run| &run.figures).collect()
 }

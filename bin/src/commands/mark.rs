@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,6 +11,7 @@ use anyhow::Context;
 use nix::libc;
 use resource_tracker_metrics::MarkKind;
 use resource_tracker_sources::{MARK_DESCRIPTORS, MarkLine};
+use rustix::fs::{Mode, OFlags};
 
 use crate::family;
 
@@ -70,10 +72,50 @@ fn pipe_of(tracker: i32) -> Option<File> {
         let information = fs::read_to_string(format!("/proc/{tracker}/fdinfo/{number}")).ok()?;
         let flags = information.lines().find_map(|line| line.strip_prefix("flags:"))?;
         let flags = i32::from_str_radix(flags.trim(), 8).ok()?;
-        let path = format!("/proc/{tracker}/fd/{number}");
-        let is_pipe = fs::read_link(&path).is_ok_and(|target| target.to_string_lossy().starts_with("pipe:["));
-        let is_it = is_pipe && flags & !libc::O_LARGEFILE == wanted;
-        // Whether it is still a pipe is not looked at again: a write to anything else is at its end, and a line.
-        is_it.then(|| File::options().append(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(&path).ok())?
+        let is_it = flags & !libc::O_LARGEFILE == wanted;
+        is_it.then(|| pipe_at(&format!("/proc/{tracker}/fd/{number}")))?
     })
+}
+
+/// The pipe that this leads to, for writing. Whose descriptor it is can put another file there at any time: what is there is held
+/// first, and then looked at, and only what is held is written to.
+fn pipe_at(path: &str) -> Option<File> {
+    let held = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let place = format!("/proc/self/fd/{}", held.as_raw_fd());
+    // One that has no name: a FIFO in a folder is somebody else's.
+    let is_pipe = fs::read_link(&place).is_ok_and(|target| target.to_string_lossy().starts_with("pipe:["));
+    is_pipe.then(|| File::options().append(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(place).ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::AsFd;
+
+    use rustix::fs::{CWD, FileType, mknodat};
+
+    use super::*;
+
+    /// Where a process shows this descriptor to others.
+    fn shown(file: &impl AsFd) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), file.as_fd().as_raw_fd())
+    }
+
+    #[test]
+    fn only_a_pipe_is_written_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = File::create(folder.path().join("file")).unwrap();
+        let fifo = folder.path().join("fifo");
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let fifo = File::options().read(true).write(true).open(fifo).unwrap();
+        for other in [shown(&file), shown(&fifo), "/proc/self/fd/1000".to_owned()] {
+            assert!(pipe_at(&other).is_none(), "{other}");
+        }
+        let (mut read, write) = io::pipe().unwrap();
+        writeln!(pipe_at(&shown(&read)).unwrap(), "a line").unwrap();
+        drop(write);
+        let mut text = String::new();
+        read.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "a line\n");
+    }
 }

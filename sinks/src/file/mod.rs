@@ -8,7 +8,7 @@ mod lock;
 mod output;
 mod rotation;
 
-pub use rotation::set_aside_of;
+pub use rotation::{set_aside_from, set_aside_of};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -125,6 +125,16 @@ pub fn set_aside_of(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
+/// The file that one of this name was set aside of, if it was, and its number: `run.jsonl` and 2 of `run.2.jsonl`.
+pub fn set_aside_from(path: &Path) -> Option<(PathBuf, u64)> {
+    let name = path.file_name()?;
+    let parts: Vec<&[u8]> = name.as_bytes().split(|byte| *byte == b'.').collect();
+    (1..parts.len()).find_map(|at| {
+        let of = OsString::from_vec([&parts[..at], &parts[at + 1..]].concat().join(&b'.'));
+        Some((path.with_file_name(&of), number(&of, name)?))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::location::tests::located;
@@ -154,6 +164,17 @@ mod tests {
         fs::write(&path, "").unwrap();
         let set = ["run.2.jsonl", "run.10.jsonl"].map(|name| directory.path().join(name));
         assert_eq!(set_aside_of(&path).unwrap(), set);
+    }
+
+    #[test]
+    fn a_name_with_a_number_tells_what_it_was_made_of() {
+        for name in ["run.jsonl", "my.run.csv.gz", "run", "run.gz", ".hidden", "run.3.jsonl"] {
+            let found = set_aside_from(&Path::new("a").join(with_number(OsStr::new(name), 7)));
+            assert_eq!(found, Some((Path::new("a").join(name), 7)), "{name}");
+        }
+        for name in ["run.jsonl", "run.07.jsonl", "7.jsonl", "7", ".."] {
+            assert_eq!(set_aside_from(Path::new(name)), None, "{name}");
+        }
     }
 
     #[test]

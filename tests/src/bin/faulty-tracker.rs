@@ -18,6 +18,7 @@ resource_tracker::main!();
 enum Fault {
     Fails,
     Sleeps,
+    SleepsAtTheEnd,
     Panics,
 }
 
@@ -25,7 +26,7 @@ impl Fault {
     fn happen(self) -> anyhow::Result<()> {
         match self {
             Fault::Fails => bail!("the sensor is on fire"),
-            Fault::Sleeps => std::thread::sleep(Duration::from_secs(60)),
+            Fault::Sleeps | Fault::SleepsAtTheEnd => std::thread::sleep(Duration::from_secs(60)),
             Fault::Panics => panic!("index out of cheese"),
         }
         Ok(())
@@ -45,8 +46,10 @@ impl Section for FaultySection {
 register_section!(FaultySection);
 
 impl Source for Fault {
-    fn collect(&mut self, _: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        self.happen()?;
+    fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        if tick.last || !matches!(self, Fault::SleepsAtTheEnd) {
+            self.happen()?;
+        }
         out.section::<FaultySection>().value = 1;
         Ok(())
     }
@@ -92,4 +95,5 @@ macro_rules! faulty {
 
 faulty!(FailingSource, "failing", FailingSink, "failing-sink", Fault::Fails, false);
 faulty!(SleepingSource, "sleeping", SleepingSink, "sleeping-sink", Fault::Sleeps, true);
+faulty!(TiringSource, "tiring", TiringSink, "tiring-sink", Fault::SleepsAtTheEnd, false);
 faulty!(PanickingSource, "panicking", PanickingSink, "panicking-sink", Fault::Panics, false);

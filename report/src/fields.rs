@@ -1,0 +1,194 @@
+//! The fields of sections that the statistics are made of.
+//!
+//! Each of them can be missing: in a recording of an older version, which did not have it yet, that figure alone is not known. The
+//! types of `resource_tracker_metrics`, in which most of them are always there, could not be read then.
+
+use resource_tracker_core::Section;
+use resource_tracker_metrics::{
+    CgroupMetrics, CpuMetrics, DiskMetrics, DiskMountMetrics, Disks, GpuMetrics, Gpus, MemoryMetrics, NetworkMetrics,
+    Networks, OutcomeMetrics, PressureMetrics, ResourcePressure, RunMetrics,
+};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::outcome::OutcomeSummary;
+use crate::run::RunSummary;
+
+/// The fields of a section that are looked at.
+pub(crate) trait Fields: Section + DeserializeOwned + for<'a> From<&'a Self::Whole> {
+    /// The section as its source writes it.
+    type Whole: Section;
+}
+
+/// Some of the fields of a type, each of which can be missing.
+macro_rules! fields {
+    ($name:ident of $whole:ty { $($field:ident: $type:ty),* $(,)? }) => {
+        #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+        pub(crate) struct $name {
+            $(pub(crate) $field: Option<$type>,)*
+        }
+
+        impl From<&$whole> for $name {
+            fn from(whole: &$whole) -> Self {
+                Self { $($field: whole.$field.clone().into(),)* }
+            }
+        }
+    };
+}
+
+/// A section, or a list of such items that is one.
+macro_rules! section {
+    ($name:ident of $whole:ty) => {
+        impl Section for $name {
+            const NAME: &'static str = <$whole>::NAME;
+        }
+
+        impl Fields for $name {
+            type Whole = $whole;
+        }
+    };
+    ($list:ident: [$item:ident] of $whole:ty) => {
+        #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+        #[serde(transparent)]
+        pub(crate) struct $list(pub(crate) Vec<$item>);
+
+        impl From<&$whole> for $list {
+            fn from(whole: &$whole) -> Self {
+                Self(whole.0.iter().map($item::from).collect())
+            }
+        }
+
+        section!($list of $whole);
+    };
+}
+
+fields!(CpuFields of CpuMetrics {
+    cores_used: f64,
+    steal_cores: f64,
+    iowait_cores: f64,
+    per_core_pct: Vec<f64>,
+});
+section!(CpuFields of CpuMetrics);
+
+fields!(MemoryFields of MemoryMetrics {
+    total_mib: u64,
+    unavailable_mib: u64,
+    swap_used_mib: u64,
+});
+section!(MemoryFields of MemoryMetrics);
+
+fields!(NetworkFields of NetworkMetrics {
+    interface: String,
+    ifindex: u32,
+    is_counted: bool,
+    rx_bytes_per_sec: f64,
+    tx_bytes_per_sec: f64,
+    rx_bytes_total: u64,
+    tx_bytes_total: u64,
+});
+section!(NetworkList: [NetworkFields] of Networks);
+
+fields!(GpuFields of GpuMetrics {
+    uuid: String,
+    name: String,
+    parent_uuid: String,
+    utilization_pct: f64,
+    sm_utilization_pct: f64,
+    vram_used_bytes: u64,
+    vram_total_bytes: u64,
+    power_watts: f64,
+    energy_joules: f64,
+    temperature_celsius: u32,
+    throttle_reasons: Vec<String>,
+});
+section!(GpuList: [GpuFields] of Gpus);
+
+fields!(CgroupFields of CgroupMetrics {
+    path: String,
+    cpu_limit_cores: f64,
+    cpu_throttled_pct: f64,
+    cpu_throttled_secs: f64,
+    cpu_pressure_some_secs: f64,
+    memory_limit_mib: f64,
+    memory_high_mib: f64,
+    memory_peak_mib: f64,
+    memory_pressure_some_secs: f64,
+    oom_kills: u64,
+    io_read_bytes: u64,
+    io_write_bytes: u64,
+    io_pressure_some_secs: f64,
+});
+section!(CgroupFields of CgroupMetrics);
+
+fields!(MountFields of DiskMountMetrics {
+    mount_point: String,
+    filesystem: String,
+    used_pct: f64,
+    available_bytes: u64,
+});
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct DiskFields {
+    pub(crate) device: Option<String>,
+    pub(crate) is_counted: Option<bool>,
+    pub(crate) mounts: Option<Vec<MountFields>>,
+    pub(crate) read_bytes_per_sec: Option<f64>,
+    pub(crate) write_bytes_per_sec: Option<f64>,
+    pub(crate) read_bytes_total: Option<u64>,
+    pub(crate) write_bytes_total: Option<u64>,
+    pub(crate) utilization_pct: Option<f64>,
+}
+
+impl From<&DiskMetrics> for DiskFields {
+    fn from(disk: &DiskMetrics) -> Self {
+        Self {
+            device: Some(disk.device.clone()),
+            is_counted: Some(disk.is_counted),
+            mounts: Some(disk.mounts.iter().map(MountFields::from).collect()),
+            read_bytes_per_sec: disk.read_bytes_per_sec,
+            write_bytes_per_sec: disk.write_bytes_per_sec,
+            read_bytes_total: disk.read_bytes_total,
+            write_bytes_total: disk.write_bytes_total,
+            utilization_pct: disk.utilization_pct,
+        }
+    }
+}
+section!(DiskList: [DiskFields] of Disks);
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct PressureFields {
+    cpu: Option<WaitFields>,
+    memory: Option<WaitFields>,
+    io: Option<WaitFields>,
+}
+
+/// Of a resource: the share of the interval in which some waited for it.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+struct WaitFields {
+    some: Option<StallFields>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+struct StallFields {
+    interval_pct: Option<f64>,
+}
+
+impl PressureFields {
+    /// For a CPU, memory and storage.
+    pub(crate) fn waited_pct(&self) -> [Option<f64>; 3] {
+        [&self.cpu, &self.memory, &self.io].map(|of| of.as_ref()?.some.as_ref()?.interval_pct)
+    }
+}
+
+impl From<&PressureMetrics> for PressureFields {
+    fn from(pressure: &PressureMetrics) -> Self {
+        let wait =
+            |of: ResourcePressure| WaitFields { some: Some(StallFields { interval_pct: Some(of.some.interval_pct) }) };
+        Self { cpu: pressure.cpu.map(wait), memory: pressure.memory.map(wait), io: pressure.io.map(wait) }
+    }
+}
+section!(PressureFields of PressureMetrics);
+
+section!(RunSummary of RunMetrics);
+section!(OutcomeSummary of OutcomeMetrics);

@@ -1,0 +1,41 @@
+//! What a run is.
+
+use std::collections::BTreeMap;
+
+use resource_tracker_metrics::{RunLabels, RunMetrics};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What the first sample says of the run. What an older version did not tell is null.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunSummary {
+    /// Identifier that no other run has. `run`, `id`
+    pub id: Option<String>,
+    /// The command with its arguments; empty when none was started. `run`, `command`
+    pub command: Option<Vec<String>>,
+    /// When it began, in milliseconds since the Unix epoch. `run`, `started_ms`
+    pub started_ms: Option<u64>,
+    /// Time between two samples, as it was asked for. `run`, `interval_secs`
+    pub interval_secs: Option<f64>,
+    /// Version of the tracker. `run`, `version`
+    pub version: Option<String>,
+    /// The labels that are set. `run`, `labels`
+    pub labels: Option<RunLabels>,
+    /// Any further labels, by name. `run`, `tags`
+    pub tags: Option<BTreeMap<String, String>>,
+}
+
+impl From<&RunMetrics> for RunSummary {
+    fn from(run: &RunMetrics) -> Self {
+        let run = run.clone();
+        Self {
+            id: Some(run.id),
+            command: Some(run.command),
+            started_ms: Some(run.started_ms),
+            interval_secs: Some(run.interval_secs),
+            version: Some(run.version),
+            labels: Some(run.labels),
+            tags: Some(run.tags),
+        }
+    }
+}

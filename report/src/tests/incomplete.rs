@@ -1,0 +1,127 @@
+//! What is said of runs of which a part is missing, or that an older version has recorded.
+
+use std::time::Duration;
+
+use resource_tracker_core::Sample;
+use serde_json::{Value as Json, json};
+
+use super::{both, cgroup, gpu, machine, merge};
+use crate::{Kinds, RunStatistics, Summary};
+
+/// Every member of it that is in an object, by its path.
+fn members(value: &Json, path: &str, found: &mut Vec<String>) {
+    match value {
+        Json::Object(all) => all.iter().for_each(|(name, member)| {
+            let path = format!("{path}/{name}");
+            members(member, &path, found);
+            found.push(path);
+        }),
+        Json::Array(items) => {
+            items.iter().enumerate().for_each(|(index, item)| members(item, &format!("{path}/{index}"), found))
+        }
+        _ => (),
+    }
+}
+
+#[test]
+fn a_field_that_a_recording_lacks_makes_its_own_figure_unknown() {
+    let disk = json!({
+        "device": "sda", "is_counted": true, "read_bytes_per_sec": 10.0, "write_bytes_per_sec": 20.0,
+        "read_bytes_total": 1000, "write_bytes_total": 2000, "utilization_pct": 30.0,
+        "mounts": [{ "mount_point": "/", "filesystem": "ext4", "used_pct": 40.0, "available_bytes": 50 }],
+    });
+    let card = json!({
+        "interface": "eth0", "is_counted": true, "rx_bytes_per_sec": 60.0, "tx_bytes_per_sec": 70.0, "rx_bytes_total": 8000,
+        "tx_bytes_total": 9000,
+    });
+    let wait = json!({ "some": { "avg10_pct": 1.0, "interval_pct": 2.0 }, "full": null });
+    let mut everything = both(gpu(95.0, 0.9, 900.0), &machine(3.0));
+    merge(
+        &mut everything,
+        &cgroup(&json!({
+            "oom_kills": 1, "memory_limit_mib": 4096.0, "cpu_limit_cores": 1.5, "cpu_throttled_pct": 30.0, "cpu_throttled_secs": 1.0,
+            "cpu_pressure_some_secs": 0.1, "io_pressure_some_secs": 0.2, "io_read_bytes": 11, "io_write_bytes": 12,
+        })),
+    );
+    merge(
+        &mut everything,
+        &json!({
+            "timestamp_ms": 1_700_000_001_000_u64, "elapsed_secs": 1, "disk": [disk], "network": [card],
+            "cpu": {
+                "process_cores_used": 2.0, "process_utime_secs": 1.5, "process_stime_secs": 0.5, "process_memory_mib": 100.0,
+                "process_peak_memory_mib": 120.0, "process_cpu_limit_cores": 2.0, "process_memory_limit_mib": 16384.0,
+                "process_disk_read_bytes": 1000, "process_disk_write_bytes": 2000, "process_thread_count": 3, "process_child_count": 1,
+            },
+            "memory": { "total_mib": 16384, "unavailable_mib": 4096, "swap_used_mib": 7 },
+            "pressure": { "cpu": wait, "memory": wait, "io": wait },
+            "run": { "id": "1", "command": ["job"], "started_ms": 1, "interval_secs": 1, "version": "1", "labels": {}, "tags": {} },
+            "outcome": { "exit_code": 0, "signal": null, "wall_secs": 1, "samples": 1, "missed_samples": 0 },
+        }),
+    );
+    let figures = |sample: &Json| {
+        let mut statistics = RunStatistics::default();
+        statistics.add(&Sample::from_json(&sample.to_string()).unwrap(), &Kinds::of_schema(|| json!({})));
+        let mut summary = statistics.summary();
+        let unreadable = summary.problems.iter().find(|problem| problem.contains("could not be read")).cloned();
+        assert_eq!(unreadable, None);
+        // What was sampled, and what follows from all figures together.
+        (summary.bound, summary.advice) = (None, None);
+        let mut figures = serde_json::to_value(summary).unwrap();
+        figures["times"].take();
+        figures
+    };
+    let whole = figures(&everything);
+    let (mut fields, mut lost) = (Vec::new(), 0);
+    members(&everything, "", &mut fields);
+    for field in fields.iter().filter(|field| !["/timestamp_ms", "/elapsed_secs"].contains(&field.as_str())) {
+        let mut older = everything.clone();
+        let (parent, name) = field.rsplit_once('/').unwrap();
+        older.pointer_mut(parent).unwrap().as_object_mut().unwrap().remove(name);
+        let found = figures(&older);
+        let mut paths = Vec::new();
+        members(&found, "", &mut paths);
+        for path in paths {
+            let figure = found.pointer(&path).unwrap();
+            let is_as_before = Some(figure) == whole.pointer(&path);
+            assert!(!figure.is_number() || is_as_before, "without {field}, {path} is {figure}");
+        }
+        lost += usize::from(found != whole);
+    }
+    assert!(lost > 50, "{lost} of {} were looked at", fields.len());
+}
+
+/// Samples that took these milliseconds, up to these times, added as a file would be. The first has a `run` of its own.
+fn machine_samples(run: bool, times: &[(u64, u64)]) -> Vec<Summary> {
+    let kinds = Kinds::of_schema(|| json!({}));
+    let mut runs = vec![RunStatistics::default()];
+    for (number, (at, took)) in times.iter().enumerate() {
+        let mut line = json!({ "timestamp_ms": 1_700_000_000_000_u64 + at, "elapsed_secs": Duration::from_millis(*took).as_secs_f64() });
+        if run && number == 0 {
+            line["run"] = json!({ "id": "1", "command": [], "started_ms": 1, "interval_secs": 1, "version": "1", "labels": {}, "tags": {} });
+        }
+        let sample = Sample::from_json(&line.to_string()).unwrap();
+        if runs.last().unwrap().is_followed_by_another(&sample, false) {
+            runs.push(RunStatistics::default());
+        }
+        runs.last_mut().unwrap().add(&sample, &kinds);
+    }
+    runs.iter().map(RunStatistics::summary).collect()
+}
+
+#[test]
+fn what_is_missing_is_said_without_an_end_as_well() {
+    // The tracker was late, and the clock crept; then five samples are not there.
+    let good = [(1000, 1000), (3100, 2050), (4150, 1000)];
+    let [whole] = &machine_samples(true, &good)[..] else { panic!("one run") };
+    assert_eq!((whole.is_whole, &whole.problems[..]), (true, &[][..]));
+    let with_hole = [&good[..], &[(10_150, 1000)]].concat();
+    let [holed] = &machine_samples(true, &with_hole)[..] else { panic!("one run") };
+    assert!(!holed.is_whole && holed.problems[0].starts_with("5.00 s in between are not here"), "{:?}", holed.problems);
+}
+
+#[test]
+fn runs_of_older_versions_are_told_apart_by_time() {
+    let runs = machine_samples(false, &[(1000, 1000), (2000, 1000), (60_000, 1000), (61_000, 1000)]);
+    let counts: Vec<_> = runs.iter().map(|run| (run.times.samples, run.is_whole)).collect();
+    assert_eq!(counts, [(2, false), (2, false)]);
+}
