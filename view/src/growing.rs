@@ -80,7 +80,7 @@ impl GrowingFile {
         }
     }
 
-    /// Adds to `text` what has come since the last look, a piece at a time.
+    /// Adds to `text` what has come since the last look, a piece at a time; on an error what is before it.
     pub(crate) fn read(&mut self, text: &mut Vec<u8>) -> io::Result<Look> {
         self.piece.resize(PIECE, 0);
         let count = match &mut self.input {
@@ -115,9 +115,9 @@ impl GrowingFile {
         }
         match &mut self.format {
             Some(Format::Gzip(decoder)) => {
-                decoder.write_all(&self.piece[..taken])?;
-                decoder.flush()?;
+                let (written, flushed) = (decoder.write_all(&self.piece[..taken]), decoder.flush());
                 text.append(decoder.get_mut());
+                written.and(flushed)?;
             }
             _ => text.extend_from_slice(&self.piece[..taken]),
         }
