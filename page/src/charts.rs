@@ -184,9 +184,7 @@ impl RunCharts {
         for process in &top.0 {
             *cores.entry(&process.name).or_default() += process.cores_used;
         }
-        for (name, cores) in cores {
-            self.timeline.add(PROGRAMS, name, Role::Other, cores);
-        }
+        self.timeline.add_list(PROGRAMS, Role::Other, &cores);
     }
 
     fn add_gpus(&mut self, sample: &Sample) {

@@ -2,6 +2,8 @@
 //!
 //! A bucket is of so many samples, and keeps their least, highest and mean value. When there are too many buckets, two become one.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::rounded::Rounded;
@@ -58,9 +60,11 @@ struct Chart {
     top: Option<f32>,
     has_more: bool,
     series: Vec<Series>,
+    /// Of a list that leaves out what is 0: what one was before it came.
+    idle: Option<Series>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Series {
     label: String,
     role: Role,
@@ -100,6 +104,18 @@ struct OpenBucket {
 impl Default for OpenBucket {
     fn default() -> Self {
         Self { low: f64::INFINITY, high: f64::NEG_INFINITY, sum: 0.0, count: 0 }
+    }
+}
+
+impl Chart {
+    fn is_of(&self, about: About) -> bool {
+        self.title == about.title && self.unit == about.unit
+    }
+}
+
+impl Series {
+    fn of(role: Role) -> Self {
+        Self { label: String::new(), role, buckets: Vec::new(), open: OpenBucket::default() }
     }
 }
 
@@ -149,7 +165,7 @@ impl Timeline {
     /// A figure of the sample. What is not known, or no number, is left out.
     pub(crate) fn add(&mut self, about: About, label: &str, role: Role, value: impl Into<Option<f64>>) {
         let Some(value) = value.into().filter(|value: &f64| value.is_finite()) else { return };
-        let index = self.charts.iter().position(|chart| chart.title == about.title && chart.unit == about.unit);
+        let index = self.charts.iter().position(|chart| chart.is_of(about));
         let known = index.and_then(|index| self.charts[index].series.iter_mut().find(|series| series.label == label));
         if let Some(series) = known {
             return series.open.add(value);
@@ -164,14 +180,25 @@ impl Timeline {
         let index = index.unwrap_or_else(|| {
             let About { rank, title, unit, top } = about;
             let (title, unit) = (title.to_owned(), unit.to_owned());
-            self.charts.push(Chart { rank, title, unit, top, has_more: false, series: Vec::new() });
+            self.charts.push(Chart { rank, title, unit, top, has_more: false, series: Vec::new(), idle: None });
             self.charts.len() - 1
         });
-        let mut series = Series { label: label.to_owned(), role, buckets: Vec::new(), open: OpenBucket::default() };
+        let chart = &mut self.charts[index];
+        let before = chart.idle.clone().unwrap_or_else(|| Series::of(role));
+        let mut series = Series { label: label.to_owned(), ..before };
         series.open.add(value);
-        self.charts[index].series.push(series);
+        chart.series.push(series);
         self.series += 1;
         self.keep_at_most(self.capacity());
+    }
+
+    /// The figures of a list that leaves out what is 0, or little.
+    pub(crate) fn add_list(&mut self, about: About, role: Role, figures: &BTreeMap<&str, f64>) {
+        figures.iter().for_each(|(label, value)| self.add(about, label, role, *value));
+        let Some(chart) = self.charts.iter_mut().find(|chart| chart.is_of(about)) else { return };
+        let idle = chart.idle.get_or_insert_with(|| Series::of(role));
+        let left_out = chart.series.iter_mut().filter(|series| !figures.contains_key(series.label.as_str()));
+        left_out.chain([idle]).for_each(|series| series.open.add(0.0));
     }
 
     /// All figures of the sample are there.
@@ -187,7 +214,7 @@ impl Timeline {
             self.width *= 2;
             let later = |ends: &[f64]| ends[ends.len() - 1];
             self.ends = self.ends.chunks(2).map(later).collect();
-            for series in self.charts.iter_mut().flat_map(|chart| &mut chart.series) {
+            for series in all_series(&mut self.charts) {
                 let merged =
                     series.buckets.chunks(2).map(|two| two.iter().copied().fold(Bucket::UNKNOWN, Bucket::with));
                 series.buckets = merged.collect();
@@ -203,7 +230,7 @@ impl Timeline {
         let before = self.ends.len();
         self.ends.push(self.now);
         self.filled = 0;
-        for series in self.charts.iter_mut().flat_map(|chart| &mut chart.series) {
+        for series in all_series(&mut self.charts) {
             // One that came late is not known before.
             series.buckets.resize(before, Bucket::UNKNOWN);
             series.buckets.push(std::mem::take(&mut series.open).bucket());
@@ -224,6 +251,10 @@ impl Timeline {
         let charts = self.charts.iter().map(|chart| DrawnChart::of(chart, is_coarse)).collect();
         Drawing { ends, samples_per_point: self.width, charts }
     }
+}
+
+fn all_series(charts: &mut [Chart]) -> impl Iterator<Item = &mut Series> {
+    charts.iter_mut().flat_map(|chart| chart.series.iter_mut().chain(&mut chart.idle))
 }
 
 /// Charts as the page has them.
