@@ -237,6 +237,17 @@ class Chart {
   }
 }
 
+// What is not in the charts of these runs.
+const leftOut = (runs) =>
+  runs.flatMap((run) => {
+    const { figures, phases } = run.left_out;
+    const said = [
+      figures && `${figures === 1 ? "1 figure has" : `${figures} figures have`} no line, because there were too many.`,
+      phases && `The first ${run.phases.length} phases are drawn; ${phases === 1 ? "1 that came after is not." : `${phases} that came after are not.`}`,
+    ];
+    return said.filter((text) => text).map((text) => element("p", { class: "hint" }, runs.length > 1 ? `Run ${run.name}: ${text}` : text));
+  });
+
 // Rows of charts, one for each figure; of several runs, theirs are side by side.
 const drawCharts = (place, runs) => {
   board.charts.forEach((chart) => chart.plot?.destroy());
@@ -261,7 +272,7 @@ const drawCharts = (place, runs) => {
   place.classList.toggle("several", runs.length > 1);
   const points = Math.max(...runs.map((run) => run.drawing.samples_per_point));
   const note = points > 1 ? `A point is of up to ${points} samples: the line is their mean, the area reaches from the lowest to the highest of them.` : "";
-  place.replaceChildren(toolbar(), note ? element("p", { class: "hint" }, note) : "", ...rows);
+  place.replaceChildren(toolbar(), note ? element("p", { class: "hint" }, note) : "", ...leftOut(runs), ...rows);
   // What is seen is drawn at once, the rest one after the other.
   const isSeen = (chart) => chart.place.getBoundingClientRect().top < innerHeight;
   const waiting = board.charts.filter((chart) => !isSeen(chart));

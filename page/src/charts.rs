@@ -10,6 +10,7 @@ use resource_tracker_metrics::{
     MemoryMetrics, Networks, OutcomeMetrics, PressureMetrics, ProcessMetrics, ResourcePressure, TopProcesses,
 };
 use resource_tracker_report::{Kind, Kinds, is_image, other_figures};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::phases::{Phases, Span};
@@ -42,6 +43,15 @@ const OTHERS: u8 = 15;
 
 const fn about(rank: u8, title: &'static str, unit: &'static str, top: Option<f32>) -> About<'static> {
     About { rank, title, unit, top }
+}
+
+/// What there was no room for in charts.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct LeftOut {
+    /// Figures of a sample that have no line, at most.
+    figures: u64,
+    /// Times that a phase began.
+    phases: u64,
 }
 
 /// The charts of a run, from its samples as they come: in one pass, in memory that does not grow with their number.
@@ -100,6 +110,10 @@ impl RunCharts {
 
     pub(crate) fn spans(&self) -> &[Span] {
         self.phases.spans()
+    }
+
+    pub(crate) fn left_out(&self) -> LeftOut {
+        LeftOut { figures: self.timeline.left_out(), phases: self.phases.left_out() }
     }
 
     pub(crate) fn cloud(&self) -> &CloudMetrics {
@@ -235,6 +249,9 @@ impl RunCharts {
                 Kind::Info => return,
                 Kind::Gauge => (Some(value), false),
                 Kind::Delta => (Some(value / secs), true),
+                Kind::Counter if counters.len() == COUNTERS && !counters.contains_key(path) => {
+                    return timeline.leave_out();
+                }
                 Kind::Counter => (growth(counters, path, value, timeline.now()), true),
             };
             let (section, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
@@ -267,9 +284,7 @@ fn growth(counters: &mut BTreeMap<String, (f64, f64)>, path: &str, value: f64, n
         let grown = if value < before { value } else { value - before };
         return Some(grown / (now - then));
     }
-    if counters.len() < COUNTERS {
-        counters.insert(path.to_owned(), (value, now));
-    }
+    counters.insert(path.to_owned(), (value, now));
     None
 }
 

@@ -10,7 +10,7 @@ use resource_tracker_report::{Rows, Summary};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::charts::RunCharts;
+use crate::charts::{LeftOut, RunCharts};
 use crate::phases::Span;
 use crate::timeline::Drawing;
 
@@ -59,6 +59,7 @@ struct RunData<'a> {
     summary: &'a Summary,
     cloud: CloudMetrics,
     phases: Vec<Span>,
+    left_out: LeftOut,
     drawing: Drawing<'a>,
 }
 
@@ -71,6 +72,7 @@ impl<'a> RunData<'a> {
             summary: &run.summary,
             cloud: run.charts.cloud().clone(),
             phases: run.charts.spans().to_vec(),
+            left_out: run.charts.left_out(),
             drawing: run.charts.drawing(),
         }
     }

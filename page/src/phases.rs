@@ -10,6 +10,7 @@ const MOST: usize = 500;
 #[derive(Debug, Default)]
 pub(crate) struct Phases {
     spans: Vec<Span>,
+    left_out: u64,
 }
 
 /// One time that a phase took, in seconds since the run's start.
@@ -36,7 +37,12 @@ impl Phases {
         if let Some(ended) = ended {
             ended.to = Some(at);
         }
-        if mark.kind != MarkKind::End && self.spans.len() < MOST {
+        if mark.kind == MarkKind::End {
+            return;
+        }
+        if self.spans.len() == MOST {
+            self.left_out += 1;
+        } else {
             self.spans.push(Span { name: mark.name.clone(), from: at, to: None, is_beside });
         }
     }
@@ -44,6 +50,11 @@ impl Phases {
     /// All of them, in the order in which they began.
     pub(crate) fn spans(&self) -> &[Span] {
         &self.spans
+    }
+
+    /// How many came after those.
+    pub(crate) fn left_out(&self) -> u64 {
+        self.left_out
     }
 }
 
@@ -63,6 +74,6 @@ mod tests {
         let told: Vec<_> = phases.spans().iter().map(|span| (span.name.as_str(), span.from, span.to)).collect();
         assert_eq!(told, [("load", 1.0, Some(3.0)), ("io", 2.0, Some(4.0)), ("train", 3.0, None)]);
         (0..10_000).for_each(|_| phases.add(&Mark::default(), 6.0));
-        assert_eq!(phases.spans().len(), MOST);
+        assert_eq!((phases.spans().len(), phases.left_out()), (MOST, 10_003 - MOST as u64));
     }
 }

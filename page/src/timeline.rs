@@ -50,6 +50,9 @@ pub(crate) struct Timeline {
     width: u64,
     /// Samples of the bucket that is not full yet.
     filled: u64,
+    /// How many figures of the sample have no line, and the most that had none in one.
+    left_out: u64,
+    most_left_out: u64,
 }
 
 #[derive(Debug)]
@@ -151,7 +154,16 @@ impl OpenBucket {
 
 impl Default for Timeline {
     fn default() -> Self {
-        Self { charts: Vec::new(), series: 0, ends: Vec::new(), now: 0.0, width: 1, filled: 0 }
+        Self {
+            charts: Vec::new(),
+            series: 0,
+            ends: Vec::new(),
+            now: 0.0,
+            width: 1,
+            filled: 0,
+            left_out: 0,
+            most_left_out: 0,
+        }
     }
 }
 
@@ -165,6 +177,7 @@ impl Timeline {
     pub(crate) fn begin_sample(&mut self, secs: f64) {
         self.now += secs;
         self.filled += 1;
+        self.left_out = 0;
     }
 
     /// Nothing is known of so many seconds.
@@ -189,7 +202,7 @@ impl Timeline {
             if let Some(index) = index {
                 self.charts[index].has_more = true;
             }
-            return;
+            return self.leave_out();
         }
         let index = index.unwrap_or_else(|| {
             let About { rank, title, unit, top } = about;
@@ -204,6 +217,17 @@ impl Timeline {
         chart.series.push(series);
         self.series += 1;
         self.keep_at_most(self.capacity());
+    }
+
+    /// A figure of the sample has no line.
+    pub(crate) fn leave_out(&mut self) {
+        self.left_out += 1;
+        self.most_left_out = self.most_left_out.max(self.left_out);
+    }
+
+    /// How many figures of one sample have no line, at most.
+    pub(crate) fn left_out(&self) -> u64 {
+        self.most_left_out
     }
 
     /// The figures of a list that leaves out what is 0, or little.
@@ -402,5 +426,20 @@ mod tests {
         add(&mut timeline, &values);
         let chart = &drawn(&mut timeline)["charts"][0];
         assert_eq!((chart["series"].as_array().unwrap().len(), &chart["has_more"]), (MOST_OF_CHART, &json!(true)));
+        assert_eq!(timeline.left_out(), 100 - MOST_OF_CHART as u64);
+    }
+
+    #[test]
+    fn charts_for_which_there_is_no_room_are_counted() {
+        let mut timeline = Timeline::default();
+        let titles: Vec<String> = (0..MOST_SERIES + 30).map(|number| number.to_string()).collect();
+        for count in [5, titles.len(), 7, titles.len()] {
+            timeline.begin_sample(1.0);
+            for title in &titles[..count] {
+                timeline.add(About { title, ..CPU }, "one", Role::Other, 1.0);
+            }
+            timeline.end_sample();
+        }
+        assert_eq!((drawn(&mut timeline)["charts"].as_array().unwrap().len(), timeline.left_out()), (MOST_SERIES, 30));
     }
 }

@@ -207,6 +207,25 @@ fn a_long_run_of_many_gpus_keeps_its_extremes_and_stays_small() {
 }
 
 #[test]
+fn what_there_is_no_room_for_is_said_on_the_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let (recording, page) = (folder.path().join("run.jsonl"), folder.path().join("report.html"));
+    let mut whole = record(&recording, "sleep 0.2");
+    whole[1]["meters"] = (0..300).map(|number| (format!("m{number}"), json!(number))).collect();
+    let mark = json!({ "name": "step", "kind": "next", "at_ms": whole[1]["timestamp_ms"] });
+    whole[1]["marks"] = json!(vec![mark; 501]);
+    write(&recording, &whole);
+    report(&[&recording], &page);
+    let data = data(&page);
+    let lines = |chart: &Json| chart["series"].as_array().unwrap().len();
+    assert_eq!(data["runs"][0]["drawing"]["charts"].as_array().unwrap().iter().map(lines).sum::<usize>(), 192);
+    let Some(seen) = open(&page, "what is left out, in a browser") else { return };
+    assert_eq!(seen.complaints, [""; 0]);
+    assert!(seen.elements.contains(" figures have no line, because there were too many."));
+    assert!(seen.elements.contains("The first 500 phases are drawn; 1 that came after is not."));
+}
+
+#[test]
 fn where_a_page_goes() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
