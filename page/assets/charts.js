@@ -240,8 +240,9 @@ class Chart {
 // What is not in the charts of these runs.
 const leftOut = (runs) =>
   runs.flatMap((run) => {
-    const { figures, phases } = run.left_out;
+    const { charts, figures, phases } = run.left_out;
     const said = [
+      charts && "Its charts are not here, because there are so many runs.",
       figures && `${figures === 1 ? "1 figure has" : `${figures} figures have`} no line, because there were too many.`,
       phases && `The first ${run.phases.length} phases are drawn; ${phases === 1 ? "1 that came after is not." : `${phases} that came after are not.`}`,
     ];
@@ -261,7 +262,7 @@ const drawCharts = (place, runs) => {
     const cells = runs.map((run) => {
       const chart = run.drawing.charts.find((chart) => name(chart) === key);
       const label = runs.length > 1 ? element("p", { class: "whose" }, run.name) : null;
-      if (!chart) return element("div", { class: "chart" }, label, element("p", { class: "hint" }, "Not known of this run."));
+      if (!chart) return element("div", { class: "chart" }, label, element("p", { class: "hint" }, run.left_out.charts ? "There is no room for it." : "Not known of this run."));
       const drawn = new Chart(run, chart, group);
       board.charts.push(drawn);
       if (label) drawn.element.prepend(label);

@@ -114,12 +114,14 @@ const severalRuns = (runs) => {
   };
   fill();
   const failed = runs.filter((run) => run.words.has_failed).length;
+  const undrawn = runs.filter((run) => run.left_out.charts).length;
   const shown = element("article", {},
     element("h1", {}, `${runs.length} runs`),
     element("p", {}, element("span", { class: failed ? "badge failed" : "badge" }, failed ? `${failed} failed` : "none failed")),
     element("div", { class: "wide tall" }, element("table", { class: "runs" }, element("thead", {}, element("tr", {}, headers)), body)),
     element("section", {}, element("h2", {}, "How they are spread"), element("div", { class: "strips" }, columns.map((column) => strip(runs, column)))),
-    element("section", {}, element("h2", {}, "Side by side"), said, charts),
+    element("section", {}, element("h2", {}, "Side by side"),
+      undrawn ? element("p", { class: "hint" }, `Of ${undrawn} of the runs there are no charts, because there are so many. A page of fewer has them.`) : null, said, charts),
     element("section", {}, element("h2", {}, "Each run"), runs.map((run) => details(run, runs.length <= AT_ONCE))));
   return [shown, choose];
 };

@@ -48,6 +48,8 @@ const fn about(rank: u8, title: &'static str, unit: &'static str, top: Option<f3
 /// What there was no room for in charts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct LeftOut {
+    /// Whether that is all.
+    charts: bool,
     /// Figures of a sample that have no line, at most.
     figures: u64,
     /// Times that a phase began.
@@ -66,6 +68,7 @@ pub struct RunCharts {
     has_job_limits: bool,
     /// Counters as they were when they were last seen, and when that was.
     counters: BTreeMap<String, (f64, f64)>,
+    are_left_out: bool,
 }
 
 impl RunCharts {
@@ -112,8 +115,19 @@ impl RunCharts {
         self.phases.spans()
     }
 
+    /// How many points their lines have.
+    pub fn points(&self) -> usize {
+        self.timeline.points()
+    }
+
+    /// Draws none of them, where a page has no room.
+    pub fn leave_out(&mut self) {
+        *self = Self { cloud: std::mem::take(&mut self.cloud), are_left_out: true, ..Self::default() };
+    }
+
     pub(crate) fn left_out(&self) -> LeftOut {
-        LeftOut { figures: self.timeline.left_out(), phases: self.phases.left_out() }
+        let Self { timeline, phases, are_left_out, .. } = self;
+        LeftOut { charts: *are_left_out, figures: timeline.left_out(), phases: phases.left_out() }
     }
 
     pub(crate) fn cloud(&self) -> &CloudMetrics {

@@ -219,6 +219,11 @@ impl Timeline {
         self.keep_at_most(self.capacity());
     }
 
+    /// How many points all lines have.
+    pub(crate) fn points(&self) -> usize {
+        self.series * self.ends.len()
+    }
+
     /// A figure of the sample has no line.
     pub(crate) fn leave_out(&mut self) {
         self.left_out += 1;
