@@ -70,36 +70,54 @@ const toolbar = () =>
     element("span", { class: "hint" }, "Drag over a chart to look closer."),
   );
 
+// The longest beginning of a name that there is room for.
+const fitting = (context, name, room) => {
+  const fits = (length) => context.measureText(name.slice(0, length)).width <= room;
+  if (fits(name.length)) return name;
+  let [short, long] = [0, name.length];
+  while (long - short > 1) {
+    const middle = (short + long) >> 1;
+    if (fits(middle)) short = middle;
+    else long = middle;
+  }
+  return name.slice(0, short);
+};
+
 // The phases that were named, as bands with their names above them.
 const drawPhases = (plot, run) => {
   const { left, top, width, height } = plot.bbox;
   const context = plot.ctx;
   const ratio = devicePixelRatio;
+  const [shade, text] = [colour("--phase"), colour("--text")];
   context.save();
   context.beginPath();
   context.rect(left, top - NAMES * ratio, width, height + NAMES * ratio);
   context.clip();
   context.font = `${11 * ratio}px system-ui, sans-serif`;
   context.textBaseline = "top";
-  run.phases.forEach((phase, index) => {
+  const narrow = context.measureText("i").width;
+  let bands = 0;
+  for (const phase of run.phases) {
+    const isDark = !phase.is_beside && bands++ % 2 === 1;
     const from = Math.max(left, plot.valToPos(phase.from, "x", true));
     const to = Math.min(left + width, plot.valToPos(phase.to ?? run.end, "x", true));
-    if (to <= left || from >= left + width) return;
+    if (to <= left || from >= left + width) continue;
     // Those beside others are a strip at the bottom.
     const strip = 14 * ratio;
     const [y, tall] = phase.is_beside ? [top + height - strip, strip] : [top, height];
-    context.fillStyle = faint(colour("--phase"), phase.is_beside ? 0.3 : index % 2 ? 0.14 : 0.06);
+    context.fillStyle = faint(shade, phase.is_beside ? 0.3 : isDark ? 0.14 : 0.06);
     context.fillRect(from, y, to - from, tall);
-    context.fillStyle = faint(colour("--phase"), 0.6);
+    context.fillStyle = faint(shade, 0.6);
     if (to - from > 3 * ratio) context.fillRect(from, y, ratio, tall);
-    const name = phase.name.replace(STRANGE, " ");
+    // Fewer than three letters of a longer name say nothing.
+    const fewest = Math.min(3, phase.name.length);
     const room = to - from - 6 * ratio;
-    let shown = name;
-    while (shown.length > 1 && context.measureText(shown).width > room) shown = shown.slice(0, -1);
-    if (shown.length < Math.min(3, name.length)) return;
-    context.fillStyle = colour("--text");
+    if (room < fewest * narrow) continue;
+    const shown = fitting(context, phase.name.replace(STRANGE, " "), room);
+    if (shown.length < fewest) continue;
+    context.fillStyle = text;
     context.fillText(shown, from + 3 * ratio, phase.is_beside ? y + 2 * ratio : top - (NAMES - 1) * ratio);
-  });
+  }
   context.restore();
 };
 

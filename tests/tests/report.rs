@@ -213,7 +213,7 @@ fn what_there_is_no_room_for_is_said_on_the_page() {
     let mut whole = record(&recording, "sleep 0.2");
     whole[1]["meters"] = (0..300).map(|number| (format!("m{number}"), json!(number))).collect();
     let mark = json!({ "name": "step", "kind": "next", "at_ms": whole[1]["timestamp_ms"] });
-    whole[1]["marks"] = json!(vec![mark; 501]);
+    whole[1]["marks"] = json!(vec![mark; 2000]);
     write(&recording, &whole);
     report(&[&recording], &page);
     let data = data(&page);
@@ -222,7 +222,35 @@ fn what_there_is_no_room_for_is_said_on_the_page() {
     let Some(seen) = open(&page, "what is left out, in a browser") else { return };
     assert_eq!(seen.complaints, [""; 0]);
     assert!(seen.elements.contains(" figures have no line, because there were too many."));
-    assert!(seen.elements.contains("The first 500 phases are drawn; 1 that came after is not."));
+    let drawn = data["runs"][0]["phases"].as_array().unwrap().len();
+    let said = format!("The first {drawn} phases are drawn; {} that came after are not.", 2000 - drawn);
+    assert!(seen.elements.contains(&said), "{said}");
+}
+
+#[test]
+fn names_of_many_phases_cost_little() {
+    let folder = tempfile::tempdir().unwrap();
+    let (recording, page) = (folder.path().join("run.jsonl"), folder.path().join("report.html"));
+    let pattern = record(&recording, "sleep 0.3");
+    let mut long = prolonged(&pattern, 500, 0);
+    for (number, sample) in long.iter_mut().enumerate() {
+        let name = format!("a phase with a name that has no room, number {number}");
+        sample["marks"] = json!([{ "name": name, "kind": "next", "at_ms": sample["timestamp_ms"] }]);
+    }
+    write(&recording, &long);
+    report(&[&recording], &page);
+    // A program that counts is not allowed by the page's own policy.
+    let whole = fs::read_to_string(&page).unwrap();
+    let count = "<body><script>let count = 0; const measure = CanvasRenderingContext2D.prototype.measureText; \
+        CanvasRenderingContext2D.prototype.measureText = function (text) { count += 1; return measure.call(this, text); }; \
+        setTimeout(() => { document.title = `measured ${count}.`; }, 10000);</script>";
+    let (before, rest) = whole.split_once("<meta http-equiv").unwrap();
+    let counting = format!("{before}{}", rest.split_once('\n').unwrap().1.replacen("<body>", count, 1));
+    fs::write(&page, counting).unwrap();
+    let Some(seen) = open(&page, "many phases in a browser") else { return };
+    let (_, rest) = seen.elements.split_once("<title>measured ").expect("a count");
+    let measured: u32 = rest.split_once('.').unwrap().0.parse().unwrap();
+    assert!((1..1000).contains(&measured), "{measured}");
 }
 
 #[test]
