@@ -161,6 +161,10 @@ fn several_runs_are_in_one_page() {
     }
     assert!(seen.elements.contains("3 runs") && seen.elements.contains("1 failed"));
     assert!(seen.elements.contains("2.00 GiB") || seen.elements.contains("2 GiB"));
+    assert!(
+        seen.elements.contains(" in each</p>") && seen.elements.contains(", median "),
+        "what is the same, and what is not"
+    );
 }
 
 #[test]
