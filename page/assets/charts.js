@@ -5,6 +5,8 @@ const COLOURS = {
   light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#595959"],
   dark: ["#56b4e9", "#e69f00", "#1fbf92", "#f0e442", "#cc79a7", "#d55e00", "#bdbdbd"],
 };
+// More lines than colours are told apart by how they are broken.
+const DASHES = [{}, { line: [3, 3], swatch: "dotted" }, { line: [10, 3, 2, 3], swatch: "dashed" }];
 const HEIGHT = 210;
 // Room for the names of phases above a chart.
 const NAMES = 15;
@@ -188,8 +190,10 @@ class Chart {
     chart.series.forEach((figure, index) => {
       const number = coloured.indexOf(figure);
       const stroke = number < 0 ? colour("--soft") : palette[number % palette.length];
-      this.buttons[index].querySelector(".swatch").style.borderColor = stroke;
-      const dash = number < 0 ? [8, 4] : number >= palette.length ? [3, 3] : undefined;
+      const broken = number < 0 ? { line: [8, 4], swatch: "dashed" } : DASHES[Math.floor(number / palette.length)];
+      const swatch = this.buttons[index].querySelector(".swatch");
+      swatch.style.borderColor = stroke;
+      swatch.style.borderTopStyle = broken.swatch ?? "solid";
       const common = { show: this.shown[index], points: { show: false }, scale: "y" };
       const alone = run.drawing.ends.length === 1;
       if (figure.low && figure.role !== "limit") {
@@ -200,7 +204,7 @@ class Chart {
         }
       }
       data.push(figure.mean);
-      series.push({ ...common, stroke, width: figure.role === "machine" ? 1 : 1.75, dash, points: { show: alone, size: 6 } });
+      series.push({ ...common, stroke, width: figure.role === "machine" ? 1 : 1.75, dash: broken.line, points: { show: alone, size: 6 } });
     });
     const axis = { stroke: colour("--text"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
     const options = {

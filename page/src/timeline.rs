@@ -290,6 +290,8 @@ impl Timeline {
         let ends = self.ends.iter().map(|end| (end * 1000.0).round() / 1000.0).collect();
         self.charts
             .sort_by(|one, other| (one.rank, &one.title, &one.unit).cmp(&(other.rank, &other.title, &other.unit)));
+        // Limits come last, and many devices have one.
+        self.charts.iter_mut().for_each(|chart| chart.series.sort_by_key(|series| series.role == Role::Limit));
         let is_coarse = self.width > 1;
         let charts = self.charts.iter().map(|chart| DrawnChart::of(chart, is_coarse)).collect();
         Drawing { ends, samples_per_point: self.width, charts }
@@ -432,6 +434,18 @@ mod tests {
         let chart = &drawn(&mut timeline)["charts"][0];
         assert_eq!((chart["series"].as_array().unwrap().len(), &chart["has_more"]), (MOST_OF_CHART, &json!(true)));
         assert_eq!(timeline.left_out(), 100 - MOST_OF_CHART as u64);
+    }
+
+    #[test]
+    fn limits_come_last() {
+        let mut timeline = Timeline::default();
+        for (label, role) in [("gpu0", Role::Other), ("limit", Role::Limit), ("gpu1", Role::Other)] {
+            timeline.add(CPU, label, role, 1.0);
+        }
+        let drawn = drawn(&mut timeline);
+        let labels: Vec<_> =
+            (0..3).map(|index| drawn["charts"][0]["series"][index]["label"].as_str().unwrap()).collect();
+        assert_eq!(labels, ["gpu0", "gpu1", "limit"]);
     }
 
     #[test]

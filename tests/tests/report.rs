@@ -207,6 +207,7 @@ fn a_long_run_of_many_gpus_keeps_its_extremes_and_stays_small() {
     assert_eq!((highest, of("GPUs in use").iter().filter(|series| series["role"] == "other").count()), (77.0, 8));
     let Some(seen) = open(&page, "a long run in a browser") else { return };
     assert_eq!(seen.complaints, [""; 0]);
+    assert!(seen.elements.contains("border-top-style: dotted"), "more lines than colours are told apart in the legend");
     assert_eq!(&shown(&seen, 0), &summaries(&recording)[0]);
 }
 
