@@ -51,8 +51,8 @@ pub(crate) struct Timeline {
     /// Samples of the bucket that is not full yet.
     filled: u64,
     /// How many figures of the sample have no line, and the most that had none in one.
+    without_line: u64,
     left_out: u64,
-    most_left_out: u64,
 }
 
 #[derive(Debug)]
@@ -77,7 +77,7 @@ struct Series {
 
 /// Not a number where the figure was not known. Packed, because there are a hundred thousand.
 #[derive(Debug, Clone, Copy)]
-#[repr(packed(2))]
+#[repr(Rust, packed(2))]
 struct Bucket {
     low: f32,
     high: f32,
@@ -161,8 +161,8 @@ impl Default for Timeline {
             now: 0.0,
             width: 1,
             filled: 0,
+            without_line: 0,
             left_out: 0,
-            most_left_out: 0,
         }
     }
 }
@@ -177,7 +177,7 @@ impl Timeline {
     pub(crate) fn begin_sample(&mut self, secs: f64) {
         self.now += secs;
         self.filled += 1;
-        self.left_out = 0;
+        self.without_line = 0;
     }
 
     /// Nothing is known of so many seconds.
@@ -226,13 +226,13 @@ impl Timeline {
 
     /// A figure of the sample has no line.
     pub(crate) fn leave_out(&mut self) {
-        self.left_out += 1;
-        self.most_left_out = self.most_left_out.max(self.left_out);
+        self.without_line += 1;
+        self.left_out = self.left_out.max(self.without_line);
     }
 
     /// How many figures of one sample have no line, at most.
     pub(crate) fn left_out(&self) -> u64 {
-        self.most_left_out
+        self.left_out
     }
 
     /// The figures of a list that leaves out what is 0, or little.
