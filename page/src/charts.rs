@@ -21,6 +21,8 @@ const MIB: f64 = 1_048_576.0;
 const SMALLEST_GAP: Duration = Duration::from_secs(1);
 /// What is longer is a clock that was set for the first time.
 const LONGEST_GAP: Duration = Duration::from_secs(30 * 86_400);
+/// A phase takes as much of a page as so many points.
+const POINTS_OF_PHASE: usize = 4;
 /// Counters that come after are left out.
 const COUNTERS: usize = 1000;
 
@@ -115,9 +117,9 @@ impl RunCharts {
         self.phases.spans()
     }
 
-    /// How many points their lines have.
+    /// How much of a page they take, in points of a line.
     pub fn points(&self) -> usize {
-        self.timeline.points()
+        self.timeline.points() + POINTS_OF_PHASE * self.phases.spans().len()
     }
 
     /// Draws none of them, where a page has no room.

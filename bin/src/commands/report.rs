@@ -18,7 +18,7 @@ const MOST_RUNS: usize = 1000;
 /// Points of a line, where there is one run. Several share them.
 const POINTS: usize = 1024;
 const FEWEST_POINTS: usize = 32;
-/// Points of all lines of a page. With as many it has seven megabytes.
+/// Points of all charts of a page. With as many it has seven megabytes.
 const ALL_POINTS: usize = 256 << 10;
 
 pub(crate) fn report(cli: &Cli, files: &[PathBuf]) -> anyhow::Result<i32> {
