@@ -5,6 +5,8 @@ const COLOURS = {
   light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#595959"],
   dark: ["#56b4e9", "#e69f00", "#1fbf92", "#f0e442", "#cc79a7", "#d55e00", "#bdbdbd"],
 };
+// More lines than colours are told apart by how they are broken.
+const DASHES = [{}, { line: [3, 3], swatch: "dotted" }, { line: [10, 3, 2, 3], swatch: "dashed" }];
 const HEIGHT = 210;
 // Room for the names of phases above a chart.
 const NAMES = 15;
@@ -72,36 +74,54 @@ const toolbar = () =>
     element("span", { class: "hint" }, "Drag over a chart to look closer."),
   );
 
+// The longest beginning of a name that there is room for.
+const fitting = (context, name, room) => {
+  const fits = (length) => context.measureText(name.slice(0, length)).width <= room;
+  if (fits(name.length)) return name;
+  let [short, long] = [0, name.length];
+  while (long - short > 1) {
+    const middle = (short + long) >> 1;
+    if (fits(middle)) short = middle;
+    else long = middle;
+  }
+  return name.slice(0, short);
+};
+
 // The phases that were named, as bands with their names above them.
 const drawPhases = (plot, run) => {
   const { left, top, width, height } = plot.bbox;
   const context = plot.ctx;
   const ratio = devicePixelRatio;
+  const [shade, text] = [colour("--phase"), colour("--text")];
   context.save();
   context.beginPath();
   context.rect(left, top - NAMES * ratio, width, height + NAMES * ratio);
   context.clip();
   context.font = `${11 * ratio}px system-ui, sans-serif`;
   context.textBaseline = "top";
-  run.phases.forEach((phase, index) => {
+  const narrow = context.measureText("i").width;
+  let bands = 0;
+  for (const phase of run.phases) {
+    const isDark = !phase.is_beside && bands++ % 2 === 1;
     const from = Math.max(left, plot.valToPos(phase.from, "x", true));
     const to = Math.min(left + width, plot.valToPos(phase.to ?? run.end, "x", true));
-    if (to <= left || from >= left + width) return;
+    if (to <= left || from >= left + width) continue;
     // Those beside others are a strip at the bottom.
     const strip = 14 * ratio;
     const [y, tall] = phase.is_beside ? [top + height - strip, strip] : [top, height];
-    context.fillStyle = faint(colour("--phase"), phase.is_beside ? 0.3 : index % 2 ? 0.14 : 0.06);
+    context.fillStyle = faint(shade, phase.is_beside ? 0.3 : isDark ? 0.14 : 0.06);
     context.fillRect(from, y, to - from, tall);
-    context.fillStyle = faint(colour("--phase"), 0.6);
+    context.fillStyle = faint(shade, 0.6);
     if (to - from > 3 * ratio) context.fillRect(from, y, ratio, tall);
-    const name = phase.name.replace(STRANGE, " ");
+    // Fewer than three letters of a longer name say nothing.
+    const fewest = Math.min(3, phase.name.length);
     const room = to - from - 6 * ratio;
-    let shown = name;
-    while (shown.length > 1 && context.measureText(shown).width > room) shown = shown.slice(0, -1);
-    if (shown.length < Math.min(3, name.length)) return;
-    context.fillStyle = colour("--text");
+    if (room < fewest * narrow) continue;
+    const shown = fitting(context, phase.name.replace(STRANGE, " "), room);
+    if (shown.length < fewest) continue;
+    context.fillStyle = text;
     context.fillText(shown, from + 3 * ratio, phase.is_beside ? y + 2 * ratio : top - (NAMES - 1) * ratio);
-  });
+  }
   context.restore();
 };
 
@@ -174,8 +194,10 @@ class Chart {
     chart.series.forEach((figure, index) => {
       const number = coloured.indexOf(figure);
       const stroke = number < 0 ? colour("--soft") : palette[number % palette.length];
-      this.buttons[index].querySelector(".swatch").style.borderColor = stroke;
-      const dash = number < 0 ? [8, 4] : number >= palette.length ? [3, 3] : undefined;
+      const broken = number < 0 ? { line: [8, 4], swatch: "dashed" } : DASHES[Math.floor(number / palette.length)];
+      const swatch = this.buttons[index].querySelector(".swatch");
+      swatch.style.borderColor = stroke;
+      swatch.style.borderTopStyle = broken.swatch ?? "solid";
       const common = { show: this.shown[index], points: { show: false }, scale: "y" };
       const alone = run.drawing.ends.length === 1;
       if (figure.low && figure.role !== "limit") {
@@ -186,7 +208,7 @@ class Chart {
         }
       }
       data.push(figure.mean);
-      series.push({ ...common, stroke, width: figure.role === "machine" ? 1 : 1.75, dash, points: { show: alone, size: 6 } });
+      series.push({ ...common, stroke, width: figure.role === "machine" ? 1 : 1.75, dash: broken.line, points: { show: alone, size: 6 } });
     });
     const axis = { stroke: colour("--text"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
     const options = {
@@ -247,6 +269,18 @@ class Chart {
   }
 }
 
+// What is not in the charts of these runs.
+const leftOut = (runs) =>
+  runs.flatMap((run) => {
+    const { charts, figures, phases } = run.left_out;
+    const said = [
+      charts && "Its charts are not here, because there are so many runs.",
+      figures && `${figures === 1 ? "1 figure has" : `${figures} figures have`} no line, because there were too many.`,
+      phases && `The first ${run.phases.length} phases are drawn; ${phases === 1 ? "1 that came after is not." : `${phases} that came after are not.`}`,
+    ];
+    return said.filter((text) => text).map((text) => element("p", { class: "hint" }, runs.length > 1 ? `Run ${run.name}: ${text}` : text));
+  });
+
 // Rows of charts, one for each figure; of several runs, theirs are side by side.
 const drawCharts = (place, runs) => {
   board.charts.forEach((chart) => chart.plot?.destroy());
@@ -260,7 +294,7 @@ const drawCharts = (place, runs) => {
     const cells = runs.map((run) => {
       const chart = run.drawing.charts.find((chart) => name(chart) === key);
       const label = runs.length > 1 ? element("p", { class: "whose" }, run.name) : null;
-      if (!chart) return element("div", { class: "chart" }, label, element("p", { class: "hint" }, "Not known of this run."));
+      if (!chart) return element("div", { class: "chart" }, label, element("p", { class: "hint" }, run.left_out.charts ? "There is no room for it." : "Not known of this run."));
       const drawn = new Chart(run, chart, group);
       board.charts.push(drawn);
       if (label) drawn.element.prepend(label);
@@ -271,7 +305,7 @@ const drawCharts = (place, runs) => {
   place.classList.toggle("several", runs.length > 1);
   const points = Math.max(...runs.map((run) => run.drawing.samples_per_point));
   const note = points > 1 ? `A point is of up to ${points} samples: the line is their mean, the area reaches from the lowest to the highest of them.` : "";
-  place.replaceChildren(toolbar(), note ? element("p", { class: "hint" }, note) : "", ...rows);
+  place.replaceChildren(toolbar(), note ? element("p", { class: "hint" }, note) : "", ...leftOut(runs), ...rows);
   // What is seen is drawn at once, the rest one after the other.
   const isSeen = (chart) => chart.place.getBoundingClientRect().top < innerHeight;
   const waiting = board.charts.filter((chart) => !isSeen(chart));

@@ -1,7 +1,7 @@
 // Elements of the page. What they say is text, never markup, whoever wrote it.
 
 // Control characters, and those that turn the order of others about.
-const STRANGE = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+const STRANGE = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
 const element = (name, options = {}, ...children) => {
   const made = document.createElement(name);

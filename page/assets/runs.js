@@ -37,16 +37,20 @@ const strip = (runs, [name, of]) => {
   const drawn = svg("svg", { viewBox: "0 0 300 34", role: "img", "aria-label": `${name}: ${figure(path, low)} to ${figure(path, high)}` });
   drawn.append(svg("line", { x1: 8, x2: 292, y1: 17, y2: 17, class: "rail" }));
   drawn.append(svg("line", { x1: place(middle), x2: place(middle), y1: 5, y2: 29, class: "middle" }));
-  values.forEach(([run, [path, value]], index) => {
-    // Those of the same value stay apart a little.
-    const dot = svg("circle", { cx: place(value), cy: 17 + 4 * ((index % 3) - 1), r: 4.5, class: run.words.has_failed ? "dot failed" : "dot" });
+  const dots = new Map();
+  values.forEach(([run, [path, value]]) => {
+    // Those that would hide each other stay apart a little.
+    const near = Math.round(place(value) / 9);
+    const before = dots.get(near) ?? 0;
+    dots.set(near, before + 1);
+    const dot = svg("circle", { cx: place(value), cy: 17 + [0, -5, 5][before % 3], r: 4.5, class: run.words.has_failed ? "dot failed" : "dot" });
     const title = svg("title", {});
     title.textContent = `${run.name}: ${figure(path, value)}`;
     dot.append(title);
     drawn.append(dot);
   });
   return element("figure", { class: "strip" }, element("figcaption", {}, name), drawn,
-    element("p", { class: "small" }, `${figure(path, low)} to ${figure(path, high)}, half below ${figure(path, middle)}`));
+    element("p", { class: "small" }, high > low ? `${figure(path, low)} to ${figure(path, high)}, median ${figure(path, middle)}` : `${figure(path, low)} in each`));
 };
 
 const details = (run, atOnce) => {
@@ -120,12 +124,14 @@ const severalRuns = (runs) => {
   };
   fill();
   const failed = runs.filter((run) => run.words.has_failed).length;
+  const undrawn = runs.filter((run) => run.left_out.charts).length;
   const shown = element("article", {},
     element("h1", {}, `${runs.length} runs`),
     element("p", {}, element("span", { class: failed ? "badge failed" : "badge" }, failed ? `${failed} failed` : "none failed")),
     element("div", { class: "wide tall" }, element("table", { class: "runs" }, element("thead", {}, element("tr", {}, headers)), body)),
     element("section", {}, element("h2", {}, "How they are spread"), element("div", { class: "strips" }, columns.map((column) => strip(runs, column)))),
-    element("section", {}, element("h2", {}, "Side by side"), said, charts),
+    element("section", {}, element("h2", {}, "Side by side"),
+      undrawn ? element("p", { class: "hint" }, `Of ${undrawn} of the runs there are no charts, because there are so many. A page of fewer has them.`) : null, said, charts),
     element("section", {}, element("h2", {}, "Each run"), runs.map((run) => details(run, runs.length <= AT_ONCE))));
   return [shown, choose];
 };

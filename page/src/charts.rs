@@ -10,6 +10,7 @@ use resource_tracker_metrics::{
     MemoryMetrics, Networks, OutcomeMetrics, PressureMetrics, ProcessMetrics, ResourcePressure, TopProcesses,
 };
 use resource_tracker_report::{Kind, Kinds, Span, Spans, is_image, other_figures};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::timeline::{About, Drawing, Line, Role, Timeline};
@@ -19,6 +20,8 @@ const MIB: f64 = 1_048_576.0;
 const SMALLEST_GAP: Duration = Duration::from_secs(1);
 /// What is longer is a clock that was set for the first time.
 const LONGEST_GAP: Duration = Duration::from_secs(30 * 86_400);
+/// A phase takes as much of a page as so many points.
+const POINTS_OF_PHASE: usize = 4;
 /// Figures of sections that are not known by their types; those that come after are left out.
 const OTHER_FIGURES: usize = 1000;
 
@@ -43,6 +46,17 @@ const fn about(rank: u8, title: &'static str, unit: &'static str, top: Option<f3
     About { rank, title, unit, top }
 }
 
+/// What there was no room for in charts.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct LeftOut {
+    /// Whether that is all.
+    charts: bool,
+    /// Figures of a sample that have no line, at most.
+    figures: u64,
+    /// Times that a phase began.
+    phases: u64,
+}
+
 /// The charts of a run, from its samples as they come: in one pass, in memory that does not grow with their number.
 #[derive(Debug, Default)]
 pub struct RunCharts {
@@ -55,6 +69,7 @@ pub struct RunCharts {
     has_job_limits: bool,
     /// What is not known by its type, by its path.
     others: BTreeMap<String, OtherFigure>,
+    are_left_out: bool,
 }
 
 impl RunCharts {
@@ -99,6 +114,21 @@ impl RunCharts {
 
     pub(crate) fn spans(&self) -> &[Span] {
         self.phases.all()
+    }
+
+    /// How much of a page they take, in points of a line.
+    pub fn points(&self) -> usize {
+        self.timeline.points() + POINTS_OF_PHASE * self.phases.all().len()
+    }
+
+    /// Draws none of them, where a page has no room.
+    pub fn leave_out(&mut self) {
+        *self = Self { cloud: std::mem::take(&mut self.cloud), are_left_out: true, ..Self::default() };
+    }
+
+    pub(crate) fn left_out(&self) -> LeftOut {
+        let Self { timeline, phases, are_left_out, .. } = self;
+        LeftOut { charts: *are_left_out, figures: timeline.left_out(), phases: phases.left_out() }
     }
 
     pub(crate) fn cloud(&self) -> &CloudMetrics {
@@ -183,9 +213,7 @@ impl RunCharts {
         for process in &top.0 {
             *cores.entry(&process.name).or_default() += process.cores_used;
         }
-        for (name, cores) in cores {
-            self.timeline.add(PROGRAMS, name, Role::Other, cores);
-        }
+        self.timeline.add_list(PROGRAMS, Role::Other, &cores);
     }
 
     fn add_gpus(&mut self, sample: &Sample) {
@@ -235,17 +263,19 @@ impl RunCharts {
             let figure = match others.get_mut(path) {
                 Some(figure) => figure,
                 None => {
+                    let kind = kinds.of(field);
                     if others.len() == OTHER_FIGURES {
-                        return;
+                        return if kind != Kind::Info {
+                            timeline.leave_out()
+                        };
                     }
-                    others.entry(path.to_owned()).or_insert(OtherFigure::new(kinds.of(field)))
+                    others.entry(path.to_owned()).or_insert(OtherFigure::new(kind))
                 }
             };
-            if let Some(value) = figure.drawn(value, secs, timeline.now())
-                && let Some(line) =
-                    *figure.line.get_or_insert_with(|| other_line(timeline, kinds, path, field, figure.kind))
-            {
-                timeline.add_to(line, value);
+            let Some(value) = figure.drawn(value, secs, timeline.now()) else { return };
+            match *figure.line.get_or_insert_with(|| other_line(timeline, kinds, path, field, figure.kind)) {
+                Some(line) => timeline.add_to(line, value),
+                None => timeline.leave_out(),
             }
         });
     }

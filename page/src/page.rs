@@ -10,7 +10,7 @@ use resource_tracker_report::{Rows, Span, Summary};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::charts::RunCharts;
+use crate::charts::{LeftOut, RunCharts};
 use crate::timeline::Drawing;
 
 /// By this a page is known for one.
@@ -58,6 +58,7 @@ struct RunData<'a> {
     summary: &'a Summary,
     cloud: CloudMetrics,
     phases: Vec<Span>,
+    left_out: LeftOut,
     drawing: Drawing<'a>,
 }
 
@@ -70,6 +71,7 @@ impl<'a> RunData<'a> {
             summary: &run.summary,
             cloud: run.charts.cloud().clone(),
             phases: run.charts.spans().to_vec(),
+            left_out: run.charts.left_out(),
             drawing: run.charts.drawing(),
         }
     }
@@ -217,10 +219,37 @@ mod tests {
         assert_eq!(drawn, expected);
     }
 
+    fn process(pid: u32, name: &str, cores: f64) -> Json {
+        json!({ "pid": pid, "name": name, "cores_used": cores, "rss_mib": 9 })
+    }
+
+    #[test]
+    fn programs_that_are_not_among_the_busiest_are_idle() {
+        let (make, cc1) = (process(6, "make", 0.5), process(7, "cc1", 1.0));
+        let lists = [
+            json!({ "top_processes": [make] }),
+            json!({ "top_processes": [make, cc1] }),
+            json!({ "cpu": {} }),
+            json!({ "top_processes": [] }),
+        ];
+        let samples: Vec<Json> = (1..).zip(lists).map(|(second, list)| sample(second, list)).collect();
+        let programs = |data: &Json| {
+            let series = data["runs"][0]["drawing"]["charts"][0]["series"].as_array().unwrap().iter();
+            series.map(|series| [&series["label"], &series["mean"]].map(Json::to_string).join(" ")).collect::<Vec<_>>()
+        };
+        assert_eq!(programs(&page_of(&samples).1), [r#""make" [0.5,0.5,null,0]"#, r#""cc1" [0,1,null,0]"#]);
+        let day: Vec<Json> = (0..1024)
+            .map(|second| {
+                sample(second + 1, json!({ "top_processes": samples[usize::from(second == 1000)]["top_processes"] }))
+            })
+            .collect();
+        let (_, data) = page_of(&day);
+        assert_eq!(data["runs"][0]["drawing"]["samples_per_point"], 2);
+        assert!(programs(&data)[1].contains("0,0.5,0"), "{}", programs(&data)[1]);
+    }
+
     #[test]
     fn programs_of_one_name_are_one_line() {
-        let process =
-            |pid: u32, name: &str, cores: f64| json!({ "pid": pid, "name": name, "cores_used": cores, "rss_mib": 9 });
         let top = [process(7, "cc1", 0.75), process(8, "cc1", 0.5), process(6, "make", 0.25)];
         let (_, data) = page_of(&[sample(1, json!({ "top_processes": top }))]);
         let charts = &data["runs"][0]["drawing"]["charts"];

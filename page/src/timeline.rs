@@ -2,6 +2,8 @@
 //!
 //! A bucket is of so many samples, and keeps their least, highest and mean value. When there are too many buckets, two become one.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::rounded::Rounded;
@@ -48,6 +50,9 @@ pub(crate) struct Timeline {
     width: u64,
     /// Samples of the bucket that is not full yet.
     filled: u64,
+    /// How many figures of the sample have no line, and the most that had none in one.
+    without_line: u64,
+    left_out: u64,
 }
 
 #[derive(Debug)]
@@ -58,6 +63,8 @@ struct Chart {
     top: Option<f32>,
     has_more: bool,
     series: Vec<Series>,
+    /// Of a list that leaves out what is 0: what one was before it came.
+    idle: Option<Series>,
 }
 
 /// Which line of which chart.
@@ -67,7 +74,7 @@ pub(crate) struct Line {
     series: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Series {
     label: String,
     role: Role,
@@ -75,24 +82,33 @@ struct Series {
     open: OpenBucket,
 }
 
-/// Not a number where the figure was not known.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// Not a number where the figure was not known. Packed, because there are a hundred thousand.
+#[derive(Debug, Clone, Copy)]
+#[repr(Rust, packed(2))]
 struct Bucket {
     low: f32,
     high: f32,
     mean: f32,
+    /// In how many samples it was known; beyond what fits, buckets count alike.
+    count: u16,
 }
 
 impl Bucket {
-    const UNKNOWN: Self = Self { low: f32::NAN, high: f32::NAN, mean: f32::NAN };
+    const UNKNOWN: Self = Self { low: f32::NAN, high: f32::NAN, mean: f32::NAN, count: 0 };
 
     fn with(self, other: Self) -> Self {
-        let mean = match (self.mean.is_nan(), other.mean.is_nan()) {
-            (false, false) => self.mean.midpoint(other.mean),
-            (true, _) => other.mean,
-            (_, true) => self.mean,
+        let sum = |bucket: Self| match bucket.count {
+            0 => 0.0,
+            count => f64::from(bucket.mean) * f64::from(count),
         };
-        Self { low: self.low.min(other.low), high: self.high.max(other.high), mean }
+        let count = f64::from(self.count) + f64::from(other.count);
+        Self {
+            low: self.low.min(other.low),
+            high: self.high.max(other.high),
+            // Not a number where neither is known.
+            mean: ((sum(self) + sum(other)) / count) as f32,
+            count: self.count.saturating_add(other.count),
+        }
     }
 }
 
@@ -110,6 +126,18 @@ impl Default for OpenBucket {
     }
 }
 
+impl Chart {
+    fn is_of(&self, about: About) -> bool {
+        self.rank == about.rank && self.title == about.title && self.unit == about.unit
+    }
+}
+
+impl Series {
+    fn of(role: Role) -> Self {
+        Self { label: String::new(), role, buckets: Vec::new(), open: OpenBucket::default() }
+    }
+}
+
 impl OpenBucket {
     fn add(&mut self, value: f64) {
         self.low = self.low.min(value);
@@ -119,16 +147,30 @@ impl OpenBucket {
     }
 
     fn bucket(self) -> Bucket {
-        match self.count {
-            0 => Bucket::UNKNOWN,
-            count => Bucket { low: self.low as f32, high: self.high as f32, mean: (self.sum / count as f64) as f32 },
+        if self.count == 0 {
+            return Bucket::UNKNOWN;
+        }
+        Bucket {
+            low: self.low as f32,
+            high: self.high as f32,
+            mean: (self.sum / self.count as f64) as f32,
+            count: self.count.try_into().unwrap_or(u16::MAX),
         }
     }
 }
 
 impl Default for Timeline {
     fn default() -> Self {
-        Self { charts: Vec::new(), series: 0, ends: Vec::new(), now: 0.0, width: 1, filled: 0 }
+        Self {
+            charts: Vec::new(),
+            series: 0,
+            ends: Vec::new(),
+            now: 0.0,
+            width: 1,
+            filled: 0,
+            without_line: 0,
+            left_out: 0,
+        }
     }
 }
 
@@ -142,6 +184,7 @@ impl Timeline {
     pub(crate) fn begin_sample(&mut self, secs: f64) {
         self.now += secs;
         self.filled += 1;
+        self.without_line = 0;
     }
 
     /// Nothing is known of so many seconds.
@@ -155,10 +198,10 @@ impl Timeline {
 
     /// A figure of the sample. What is not known, or no number, is left out.
     pub(crate) fn add(&mut self, about: About, label: &str, role: Role, value: impl Into<Option<f64>>) {
-        if let Some(value) = value.into().filter(|value: &f64| value.is_finite())
-            && let Some(line) = self.line(about, label, role)
-        {
-            self.add_to(line, value);
+        let Some(value) = value.into().filter(|value: &f64| value.is_finite()) else { return };
+        match self.line(about, label, role) {
+            Some(line) => self.add_to(line, value),
+            None => self.leave_out(),
         }
     }
 
@@ -170,8 +213,7 @@ impl Timeline {
     /// The line of a figure. `None` when there are too many others.
     pub(crate) fn line(&mut self, about: About, label: &str, role: Role) -> Option<Line> {
         let About { rank, title, unit, top } = about;
-        let is_it = |chart: &Chart| chart.rank == rank && chart.title == title && chart.unit == unit;
-        let known = self.charts.iter().position(is_it);
+        let known = self.charts.iter().position(|chart| chart.is_of(about));
         if let Some(chart) = known {
             let chart_lines = &self.charts[chart].series;
             if let Some(series) = chart_lines.iter().position(|series| series.label == label) {
@@ -186,15 +228,41 @@ impl Timeline {
         }
         let chart = known.unwrap_or_else(|| {
             let (title, unit) = (title.to_owned(), unit.to_owned());
-            self.charts.push(Chart { rank, title, unit, top, has_more: false, series: Vec::new() });
+            self.charts.push(Chart { rank, title, unit, top, has_more: false, series: Vec::new(), idle: None });
             self.charts.len() - 1
         });
-        let lines = &mut self.charts[chart].series;
-        lines.push(Series { label: label.to_owned(), role, buckets: Vec::new(), open: OpenBucket::default() });
+        let Chart { series: lines, idle, .. } = &mut self.charts[chart];
+        let before = idle.clone().unwrap_or_else(|| Series::of(role));
+        lines.push(Series { label: label.to_owned(), ..before });
         let series = lines.len() - 1;
         self.series += 1;
         self.keep_at_most(self.capacity());
         Some(Line { chart, series })
+    }
+
+    /// How many points all lines have.
+    pub(crate) fn points(&self) -> usize {
+        self.series * self.ends.len()
+    }
+
+    /// A figure of the sample has no line.
+    pub(crate) fn leave_out(&mut self) {
+        self.without_line += 1;
+        self.left_out = self.left_out.max(self.without_line);
+    }
+
+    /// How many figures of one sample have no line, at most.
+    pub(crate) fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// The figures of a list that leaves out what is 0, or little.
+    pub(crate) fn add_list(&mut self, about: About, role: Role, figures: &BTreeMap<&str, f64>) {
+        figures.iter().for_each(|(label, value)| self.add(about, label, role, *value));
+        let Some(chart) = self.charts.iter_mut().find(|chart| chart.is_of(about)) else { return };
+        let idle = chart.idle.get_or_insert_with(|| Series::of(role));
+        let left_out = chart.series.iter_mut().filter(|series| !figures.contains_key(series.label.as_str()));
+        left_out.chain([idle]).for_each(|series| series.open.add(0.0));
     }
 
     /// All figures of the sample are there.
@@ -210,7 +278,7 @@ impl Timeline {
             self.width *= 2;
             let later = |ends: &[f64]| ends[ends.len() - 1];
             self.ends = self.ends.chunks(2).map(later).collect();
-            for series in self.charts.iter_mut().flat_map(|chart| &mut chart.series) {
+            for series in all_series(&mut self.charts) {
                 let merged =
                     series.buckets.chunks(2).map(|two| two.iter().copied().fold(Bucket::UNKNOWN, Bucket::with));
                 series.buckets = merged.collect();
@@ -226,7 +294,7 @@ impl Timeline {
         let before = self.ends.len();
         self.ends.push(self.now);
         self.filled = 0;
-        for series in self.charts.iter_mut().flat_map(|chart| &mut chart.series) {
+        for series in all_series(&mut self.charts) {
             // One that came late is not known before.
             series.buckets.resize(before, Bucket::UNKNOWN);
             series.buckets.push(std::mem::take(&mut series.open).bucket());
@@ -247,6 +315,10 @@ impl Timeline {
         let charts = charts.into_iter().map(|chart| DrawnChart::of(chart, is_coarse)).collect();
         Drawing { ends, samples_per_point: self.width, charts }
     }
+}
+
+fn all_series(charts: &mut [Chart]) -> impl Iterator<Item = &mut Series> {
+    charts.iter_mut().flat_map(|chart| chart.series.iter_mut().chain(&mut chart.idle))
 }
 
 /// Charts as the page has them.
@@ -280,7 +352,10 @@ struct DrawnSeries<'a> {
 
 impl<'a> DrawnChart<'a> {
     fn of(chart: &'a Chart, is_coarse: bool) -> Self {
-        let series = chart.series.iter().map(|series| {
+        let mut series: Vec<&Series> = chart.series.iter().collect();
+        // Limits come last, and many devices have one.
+        series.sort_by_key(|series| series.role == Role::Limit);
+        let series = series.into_iter().map(|series| {
             let of = |value: fn(&Bucket) -> f32| series.buckets.iter().map(|bucket| Rounded(value(bucket))).collect();
             DrawnSeries {
                 label: &series.label,
@@ -333,6 +408,19 @@ mod tests {
         assert_eq!(series[0].get("low"), None);
     }
 
+    #[test]
+    fn each_known_sample_of_a_point_counts_alike() {
+        let mut timeline = Timeline::default();
+        add(&mut timeline, &[("job", 3.0)]);
+        add(&mut timeline, &[("job", 0.0)]);
+        add(&mut timeline, &[("job", 0.0)]);
+        add(&mut timeline, &[]);
+        timeline.keep_at_most(2);
+        let drawn = drawn(&mut timeline);
+        let job = &drawn["charts"][0]["series"][0];
+        assert_eq!((&job["mean"], &job["low"], &job["high"]), (&json!([1]), &json!([0]), &json!([3])));
+    }
+
     /// A day of samples of more figures than there can be, and one of them is an extreme.
     #[test]
     fn a_day_keeps_its_extremes_in_bounds() {
@@ -349,7 +437,7 @@ mod tests {
             let buckets: usize = series().map(|series| series.buckets.capacity()).sum();
             assert!(buckets <= ALL_BUCKETS && series().count() == MOST_SERIES, "{buckets} at {tick}");
         }
-        assert!(ALL_BUCKETS * size_of::<Bucket>() <= 5 << 18, "1.25 MiB");
+        assert!(ALL_BUCKETS * size_of::<Bucket>() <= 1_400_000, "1.4 MB");
         let drawn = drawn(&mut timeline);
         let series = &drawn["charts"][5]["series"][0];
         let of = |name: &str| series[name].as_array().unwrap().iter().map(|value| value.as_f64().unwrap());
@@ -367,5 +455,32 @@ mod tests {
         add(&mut timeline, &values);
         let chart = &drawn(&mut timeline)["charts"][0];
         assert_eq!((chart["series"].as_array().unwrap().len(), &chart["has_more"]), (MOST_OF_CHART, &json!(true)));
+        assert_eq!(timeline.left_out(), 100 - MOST_OF_CHART as u64);
+    }
+
+    #[test]
+    fn limits_come_last() {
+        let mut timeline = Timeline::default();
+        for (label, role) in [("gpu0", Role::Other), ("limit", Role::Limit), ("gpu1", Role::Other)] {
+            timeline.add(CPU, label, role, 1.0);
+        }
+        let drawn = drawn(&mut timeline);
+        let labels: Vec<_> =
+            (0..3).map(|index| drawn["charts"][0]["series"][index]["label"].as_str().unwrap()).collect();
+        assert_eq!(labels, ["gpu0", "gpu1", "limit"]);
+    }
+
+    #[test]
+    fn charts_for_which_there_is_no_room_are_counted() {
+        let mut timeline = Timeline::default();
+        let titles: Vec<String> = (0..MOST_SERIES + 30).map(|number| number.to_string()).collect();
+        for count in [5, titles.len(), 7, titles.len()] {
+            timeline.begin_sample(1.0);
+            for title in &titles[..count] {
+                timeline.add(About { title, ..CPU }, "one", Role::Other, 1.0);
+            }
+            timeline.end_sample();
+        }
+        assert_eq!((drawn(&mut timeline)["charts"].as_array().unwrap().len(), timeline.left_out()), (MOST_SERIES, 30));
     }
 }

@@ -95,6 +95,11 @@ impl Spans {
         }
     }
 
+    /// How many came for which there was no room.
+    pub fn left_out(&self) -> u64 {
+        self.open.left_out()
+    }
+
     /// All of them, in the order in which they began.
     pub fn all(&self) -> &[Span] {
         &self.spans

@@ -164,6 +164,10 @@ fn several_runs_are_in_one_page() {
     assert!(seen.elements.contains("3 runs") && seen.elements.contains("1 failed"));
     assert!(seen.elements.contains(">Labels<") && seen.elements.contains(">nightly, stage name: test, seed: 7<"));
     assert!(seen.elements.contains("2.00 GiB") || seen.elements.contains("2 GiB"));
+    assert!(
+        seen.elements.contains(" in each</p>") && seen.elements.contains(", median "),
+        "what is the same, and what is not"
+    );
 }
 
 #[test]
@@ -171,12 +175,12 @@ fn what_a_stranger_wrote_is_shown_as_text() {
     let folder = tempfile::tempdir().unwrap();
     let (recording, page) = (folder.path().join("run.jsonl"), folder.path().join("report.html"));
     let mut whole = record(&recording, "sleep 0.2");
-    let evil = "</script><img src=x onerror=\"console.log('evil')\"><!--\u{202e}";
+    let evil = "</script><img src=x onerror=\"console.log('evil')\"><!--\u{61c}\u{202e}";
     whole[0]["run"]["command"] = json!(["echo", evil]);
     whole[0]["run"]["tags"] = json!({ evil: evil });
     whole[0]["host"]["host_name"] = json!(evil);
     whole[1]["marks"] = json!([{ "name": evil, "kind": "next", "at_ms": whole[1]["timestamp_ms"] }]);
-    let figure = evil.trim_end_matches('\u{202e}');
+    let figure = evil.trim_end_matches(['\u{61c}', '\u{202e}']);
     whole[1][figure] = json!({ figure: 5 });
     whole[1]["constructor"] = json!({ "__proto__": 5 });
     write(&recording, &whole);
@@ -186,7 +190,7 @@ fn what_a_stranger_wrote_is_shown_as_text() {
     assert!(!seen.elements.contains("<img") && seen.elements.contains("&lt;img src=x"));
     let (_, shown) = seen.elements.split_once("<main").unwrap();
     let (shown, _) = shown.split_once("</main>").unwrap();
-    assert!(!shown.contains('\u{202e}'));
+    assert!(!shown.contains(['\u{61c}', '\u{202e}']));
 }
 
 #[test]
@@ -206,7 +210,55 @@ fn a_long_run_of_many_gpus_keeps_its_extremes_and_stays_small() {
     assert_eq!((highest, of("GPUs in use").iter().filter(|series| series["role"] == "other").count()), (77.0, 8));
     let Some(seen) = open(&page, "a long run in a browser") else { return };
     assert_eq!(seen.complaints, [""; 0]);
+    assert!(seen.elements.contains("border-top-style: dotted"), "more lines than colours are told apart in the legend");
     assert_eq!(&shown(&seen, 0), &summaries(&recording)[0]);
+}
+
+#[test]
+fn what_there_is_no_room_for_is_said_on_the_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let (recording, page) = (folder.path().join("run.jsonl"), folder.path().join("report.html"));
+    let mut whole = record(&recording, "sleep 0.2");
+    whole[1]["meters"] = (0..300).map(|number| (format!("m{number}"), json!(number))).collect();
+    let mark = json!({ "name": "step", "kind": "next", "at_ms": whole[1]["timestamp_ms"] });
+    whole[1]["marks"] = json!(vec![mark; 2000]);
+    write(&recording, &whole);
+    report(&[&recording], &page);
+    let data = data(&page);
+    let lines = |chart: &Json| chart["series"].as_array().unwrap().len();
+    assert_eq!(data["runs"][0]["drawing"]["charts"].as_array().unwrap().iter().map(lines).sum::<usize>(), 192);
+    let Some(seen) = open(&page, "what is left out, in a browser") else { return };
+    assert_eq!(seen.complaints, [""; 0]);
+    assert!(seen.elements.contains(" figures have no line, because there were too many."));
+    let drawn = data["runs"][0]["phases"].as_array().unwrap().len();
+    let said = format!("The first {drawn} phases are drawn; {} that came after are not.", 2000 - drawn);
+    assert!(seen.elements.contains(&said), "{said}");
+}
+
+#[test]
+fn names_of_many_phases_cost_little() {
+    let folder = tempfile::tempdir().unwrap();
+    let (recording, page) = (folder.path().join("run.jsonl"), folder.path().join("report.html"));
+    let pattern = record(&recording, "sleep 0.3");
+    let mut long = prolonged(&pattern, 500, 0);
+    for (number, sample) in long.iter_mut().enumerate() {
+        let name = format!("a phase with a name that has no room, number {number}");
+        sample["marks"] = json!([{ "name": name, "kind": "next", "at_ms": sample["timestamp_ms"] }]);
+    }
+    write(&recording, &long);
+    report(&[&recording], &page);
+    // A program that counts is not allowed by the page's own policy.
+    let whole = fs::read_to_string(&page).unwrap();
+    let count = "<body><script>let count = 0; const measure = CanvasRenderingContext2D.prototype.measureText; \
+        CanvasRenderingContext2D.prototype.measureText = function (text) { count += 1; return measure.call(this, text); }; \
+        setTimeout(() => { document.title = `measured ${count}.`; }, 10000);</script>";
+    let (before, rest) = whole.split_once("<meta http-equiv").unwrap();
+    let counting = format!("{before}{}", rest.split_once('\n').unwrap().1.replacen("<body>", count, 1));
+    fs::write(&page, counting).unwrap();
+    let Some(seen) = open(&page, "many phases in a browser") else { return };
+    let (_, rest) = seen.elements.split_once("<title>measured ").expect("a count");
+    let measured: u32 = rest.split_once('.').unwrap().0.parse().unwrap();
+    assert!((1..1000).contains(&measured), "{measured}");
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! A recording from its first sample on, and while it grows.
 
-use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
+use std::{fs, io};
 
 use anyhow::{Context, bail};
 use resource_tracker_metrics::RunMetrics;
@@ -40,18 +40,25 @@ pub fn follow(path: &Path, feed: Feed) -> anyhow::Result<()> {
 fn follow_to_its_end(path: &Path, file: &mut GrowingFile, lines: &mut Lines) -> anyhow::Result<()> {
     if let Some(identity) = file.identity() {
         for part in older_parts(path, identity) {
+            lines.name = part.display().to_string();
             lines.read_all(&mut GrowingFile::open(&part)?)?;
+            lines.end_file()?;
         }
+        lines.name = path.display().to_string();
     }
     loop {
         lines.read_all(file)?;
         lines.check()?;
-        let Some(identity) = file.identity().filter(|_| !lines.is_damaged) else { return Ok(()) };
+        let Some(identity) = file.identity() else {
+            lines.end_file()?;
+            return lines.check();
+        };
         lines.tell_caught_up();
         match next_after(path, identity) {
             Some(next) => {
                 // What was written between the look at its end and its new name.
                 lines.read_all(file)?;
+                lines.end_file()?;
                 *file = next;
             }
             None => thread::sleep(PAUSE),
@@ -95,8 +102,9 @@ fn identity_of(path: &Path) -> Option<Identity> {
     fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// The lines of a recording.
+/// The lines of a recording, file by file.
 struct Lines {
+    /// The file that is read.
     name: String,
     feed: Feed,
     /// What was read and is no whole line yet.
@@ -111,7 +119,8 @@ struct Lines {
     /// The line up to which the screen knows that all was read.
     caught_up: Option<u64>,
     names: Vec<&'static str>,
-    is_damaged: bool,
+    /// What is wrong with the file, of which nothing more is read then.
+    damage: Option<io::Error>,
 }
 
 impl Lines {
@@ -127,13 +136,13 @@ impl Lines {
             told: 0,
             caught_up: None,
             names: Vec::new(),
-            is_damaged: false,
+            damage: None,
         }
     }
 
-    /// All that is in the file as yet. A line that is not whole waits for its rest, unless it is of a file before.
+    /// All that is in the file as yet. A line that is not whole waits for its rest.
     fn read_all(&mut self, file: &mut GrowingFile) -> anyhow::Result<()> {
-        loop {
+        while self.damage.is_none() {
             match file.read(&mut self.text) {
                 Ok(Look::More) => {
                     self.take()?;
@@ -147,16 +156,21 @@ impl Lines {
                     self.text.clear();
                     self.searched = 0;
                 }
-                Err(error) if self.samples == 0 => {
-                    return Err(error).with_context(|| format!("cannot read {}", self.name));
-                }
                 Err(error) => {
-                    self.is_damaged = true;
-                    self.feed.note(format!("{} ends early, after line {}: {error}", self.name, self.number));
-                    return Ok(());
+                    self.take()?;
+                    self.feed.note(format!("{} ends early: {error}", self.name));
+                    self.damage = Some(error);
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Another file goes on where this one ended, or none does. Nothing can complete its last line.
+    fn end_file(&mut self) -> anyhow::Result<()> {
+        (self.damage, self.searched) = (None, 0);
+        let last = std::mem::take(&mut self.text);
+        if last.is_empty() { Ok(()) } else { self.line(&last) }
     }
 
     fn take(&mut self) -> anyhow::Result<()> {
@@ -164,10 +178,7 @@ impl Lines {
         let mut begin = 0;
         while let Some(length) = text[self.searched..].iter().position(|byte| *byte == b'\n') {
             let end = self.searched + length;
-            self.number += 1;
-            if !text[begin..end].iter().all(u8::is_ascii_whitespace) {
-                self.line(&text[begin..end])?;
-            }
+            self.line(&text[begin..end])?;
             (begin, self.searched) = (end + 1, end + 1);
         }
         text.drain(..begin);
@@ -181,6 +192,10 @@ impl Lines {
     }
 
     fn line(&mut self, line: &[u8]) -> anyhow::Result<()> {
+        self.number += 1;
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return Ok(());
+        }
         match sample_of(line) {
             Ok(RecordedSample { sample, impossible }) => {
                 self.samples += 1;
@@ -210,6 +225,11 @@ impl Lines {
 
     /// Says what was left out. It fails when nothing was a sample, and what is there cannot become one.
     fn check(&mut self) -> anyhow::Result<()> {
+        if self.samples == 0
+            && let Some(error) = self.damage.take()
+        {
+            return Err(error).with_context(|| format!("cannot read {}", self.name));
+        }
         if self.samples == 0 && self.left_out.lines() > 0 {
             bail!("{} is no recording: {}", self.name, self.left_out.first_line());
         }
@@ -234,6 +254,9 @@ impl Lines {
 mod tests {
     use std::io::Write;
 
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
     use super::*;
     use crate::feed::{Inbox, channel};
 
@@ -254,9 +277,12 @@ mod tests {
         fs::write(&path, contents).unwrap();
         let (feed, inbox) = channel();
         follow(&path, feed).unwrap();
-        match inbox.events.recv_timeout(Duration::from_secs(60)).unwrap() {
-            Event::Failed(error) => format!("{error:#}").replace(&path.display().to_string(), "x"),
-            other => panic!("{other:?}"),
+        loop {
+            match inbox.events.recv_timeout(Duration::from_secs(60)).unwrap() {
+                Event::Failed(error) => return format!("{error:#}").replace(&path.display().to_string(), "x"),
+                Event::Note(_) => (),
+                other => panic!("{other:?}"),
+            }
         }
     }
 
@@ -304,6 +330,48 @@ mod tests {
         fs::write(at("run.4.jsonl"), line(5, "")).unwrap();
         fs::write(at("run.jsonl"), line(6, "")).unwrap();
         assert_eq!(seconds(&inbox, 3), [4.0, 5.0, 6.0]);
+    }
+
+    #[test]
+    fn a_part_that_is_torn_or_damaged_hides_nothing_of_the_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let mut compressed = GzEncoder::new(Vec::new(), Compression::fast());
+        compressed.write_all(line(2, "").repeat(5000).as_bytes()).unwrap();
+        compressed.flush().unwrap();
+        let mut damaged = compressed.get_ref().clone();
+        damaged.extend([0xff; 20]);
+        fs::write(at("run.1.jsonl"), line(1, RUN) + &line(9, "")[..20]).unwrap();
+        fs::write(at("run.2.jsonl"), damaged).unwrap();
+        fs::write(at("run.jsonl"), line(3, "")).unwrap();
+        let (feed, inbox) = channel();
+        follow(&at("run.jsonl"), feed).unwrap();
+        let until = |last: f64| {
+            let next = || inbox.samples.recv_timeout(Duration::from_secs(60)).unwrap().at;
+            let mut seen = vec![next()];
+            while seen[seen.len() - 1] != last {
+                seen.push(next());
+                seen.dedup();
+            }
+            seen
+        };
+        assert_eq!(until(3.0), [1.0, 2.0, 3.0]);
+        // The one that is written breaks off, and another one goes on.
+        fs::File::options()
+            .append(true)
+            .open(at("run.jsonl"))
+            .unwrap()
+            .write_all(&line(9, "").as_bytes()[..20])
+            .unwrap();
+        fs::rename(at("run.jsonl"), at("run.3.jsonl")).unwrap();
+        fs::write(at("run.jsonl"), line(4, "")).unwrap();
+        assert_eq!(until(4.0), [4.0]);
+        let mut notes = Vec::new();
+        while !notes.iter().any(|note: &String| note.starts_with("2 lines were left out: line 2 is no JSON object")) {
+            notes.extend(note(inbox.events.recv_timeout(Duration::from_secs(60)).unwrap()));
+        }
+        let damage = format!("{} ends early: ", at("run.2.jsonl").display());
+        assert!(notes.iter().any(|note| note.starts_with(&damage)), "{notes:?}");
     }
 
     #[test]

@@ -80,7 +80,7 @@ impl GrowingFile {
         }
     }
 
-    /// Adds to `text` what has come since the last look, a piece at a time.
+    /// Adds to `text` what has come since the last look, a piece at a time; on an error what is before it.
     pub(crate) fn read(&mut self, text: &mut Vec<u8>) -> io::Result<Look> {
         self.piece.resize(PIECE, 0);
         let count = match &mut self.input {
@@ -115,9 +115,9 @@ impl GrowingFile {
         }
         match &mut self.format {
             Some(Format::Gzip(decoder)) => {
-                decoder.write_all(&self.piece[..taken])?;
-                decoder.flush()?;
+                let (written, flushed) = (decoder.write_all(&self.piece[..taken]), decoder.flush());
                 text.append(decoder.get_mut());
+                written.and(flushed)?;
             }
             _ => text.extend_from_slice(&self.piece[..taken]),
         }
@@ -128,15 +128,17 @@ impl GrowingFile {
     }
 }
 
-/// Whether these bytes end as a compressed file does that this program has written, or are too few to tell.
+/// Whether these bytes end as a compressed file does that this program has written, or too few of them are here to tell.
 fn is_end(piece: &[u8]) -> bool {
-    piece.len() < PIECE && (piece.len() < END || piece[piece.len() - END..].starts_with(&LAST_BLOCK))
+    piece.len() == PIECE || piece.len() < END || piece[piece.len() - END..].starts_with(&LAST_BLOCK)
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
 
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
     use resource_tracker_core::{Run, Sample, SinkConfig, SinkContext};
     use resource_tracker_sinks::FileConfig;
 
@@ -170,11 +172,43 @@ mod tests {
         }
     }
 
+    /// Wherever the end, over which the next sample is written, lies in what is read at once.
+    #[test]
+    fn an_end_is_held_back_across_two_pieces() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.jsonl.gz");
+        for length in PIECE - 1..=PIECE + END + 1 {
+            let (mut first, mut written) = (Vec::new(), 0);
+            while written + END != length {
+                first.resize(first.len() + length - written - END, b'a');
+                written = compressed(&[&first]).len();
+            }
+            let end = [&LAST_BLOCK[..], &[0; END - LAST_BLOCK.len()]].concat();
+            fs::write(&path, [compressed(&[&first]), end.clone()].concat()).unwrap();
+            let (mut file, mut text) = (GrowingFile::open(&path).unwrap(), Vec::new());
+            assert_eq!(all(&mut file, &mut text), Look::End);
+            assert!(text == first, "{length}");
+            fs::write(&path, [compressed(&[&first, b"next"]), end].concat()).unwrap();
+            assert_eq!(all(&mut file, &mut text), Look::End);
+            assert!(text == [&first[..], b"next"].concat(), "{length}");
+        }
+    }
+
+    /// A compressed file without its end, to which each of these was added.
+    fn compressed(texts: &[&[u8]]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::none());
+        for text in texts {
+            encoder.write_all(text).unwrap();
+            encoder.flush().unwrap();
+        }
+        encoder.get_ref().clone()
+    }
+
     #[test]
     fn files_of_other_programs_are_read_to_their_end() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("other.gz");
-        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
         let written = "{}\n".repeat(50_000);
         encoder.write_all(written.as_bytes()).unwrap();
         let bytes = encoder.finish().unwrap();

@@ -78,7 +78,7 @@ impl History {
     pub(crate) fn add(&mut self, mut moment: Moment) {
         moment.at += self.shift;
         if let Some(last) = self.points.last().map(|point| point.at)
-            && moment.at <= last
+            && moment.at < last
         {
             let next = last + moment.secs.max(0.001);
             self.shift += next - moment.at;
@@ -377,6 +377,14 @@ pub(crate) mod tests {
         assert_eq!(history.last(), 4.0);
         assert_eq!(history.phases()[0].from, 2.5);
         assert!(history.take_problem().unwrap().starts_with("the clock was set back"));
+    }
+
+    #[test]
+    fn two_samples_of_one_millisecond_follow_each_other() {
+        let mut history = history(&[1.0]);
+        history.add(Moment { secs: 0.0, ..moment(1.0, 2.0, "") });
+        history.add(moment(2.0, 3.0, ""));
+        assert_eq!((history.samples, history.last(), history.take_problem()), (3, 2.0, None));
     }
 
     #[test]

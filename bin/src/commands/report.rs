@@ -18,6 +18,8 @@ const MOST_RUNS: usize = 1000;
 /// Points of a line, where there is one run. Several share them.
 const POINTS: usize = 1024;
 const FEWEST_POINTS: usize = 32;
+/// Points of all charts of a page. With as many it has seven megabytes.
+const ALL_POINTS: usize = 256 << 10;
 
 pub(crate) fn report(cli: &Cli, files: &[PathBuf]) -> anyhow::Result<i32> {
     // The flag alone: the output that the configuration names is that of samples.
@@ -64,6 +66,40 @@ impl RunVisitor for Reader<'_> {
         self.runs.push(PageRun { path: Some(run.path), summary: run.summary, charts });
         let points = (POINTS / self.runs.len().next_power_of_two()).max(FEWEST_POINTS);
         self.runs.iter_mut().for_each(|run| run.charts.keep_at_most(points));
+        let all: usize = self.runs.iter().map(|run| run.charts.points()).sum();
+        if let Some(last) = self.runs.last_mut().filter(|_| all > ALL_POINTS) {
+            last.charts.leave_out();
+        }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use resource_tracker_report::RunStatistics;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_page_of_many_runs_has_bounds() {
+        let meters: Vec<_> = (0..16).map(|number| json!({ "name": number.to_string(), "x": 1.0 / 3.0 })).collect();
+        let sections: Vec<String> = (0..12).map(|number| format!(r#""m{number}": {}"#, json!(meters))).collect();
+        let sample = |second| format!(r#"{{"timestamp_ms": {second}000, "elapsed_secs": 1, {}}}"#, sections.join(","));
+        let samples: Vec<Sample> = (1..=62).map(|second| Sample::from_json(&sample(second)).unwrap()).collect();
+        let kinds = Kinds::of_schema(|| json!({}));
+        let mut reader = Reader { kinds: &kinds, charts: RunCharts::default(), runs: Vec::new() };
+        for number in 0..50 {
+            samples.iter().for_each(|sample| reader.sample(sample));
+            let path = PathBuf::from(number.to_string());
+            reader.run(RecordedRun { path, summary: RunStatistics::default().summary() }).unwrap();
+        }
+        let mut page = Vec::new();
+        write_page(&mut page, &mut reader.runs).unwrap();
+        let page = String::from_utf8(page).unwrap();
+        assert!(page.len() < 8_000_000, "{}", page.len());
+        let left_out = page.matches(r#""charts":true"#).count();
+        assert!((1..20).contains(&left_out), "{left_out}");
+        assert_eq!(page.matches(r#""drawing":{"ends":[]"#).count(), left_out);
     }
 }

@@ -81,7 +81,7 @@ impl Kind {
         let reader = Reader { view, count };
         match self {
             Self::Cores => {
-                let cores = |value: f64| format!("{value}");
+                let cores = |value: f64| format!("{}", (100.0 * value).round() / 100.0);
                 reader.of_both("Cores", [Series::JobCores, Series::MachineCores, Series::CoreLimit], nice, &cores)
             }
             Self::Memory => reader.of_both(

@@ -139,6 +139,16 @@ fn a_large_terminal_has_all_charts() {
 }
 
 #[test]
+fn a_scale_beyond_the_limit_is_short() {
+    let mut view = view(20, 4);
+    let job = Job { cores: Some(4.123_456), core_limit: Some(4.0), ..Job::default() };
+    view.add(Moment { job: Some(job), ..moment(21, 4) }, 21.0);
+    let picture = picture(&view, 80, 24);
+    has(&picture, "4.12 ");
+    assert!(!picture.iter().any(|line| line.contains("4.123")), "{picture:#?}");
+}
+
+#[test]
 fn a_small_terminal_says_so() {
     let view = view(3, 2);
     has(&picture(&view, 59, 30), "59 x 30, where at least");
