@@ -326,7 +326,9 @@ fn what_is_wrong_with_a_recording_is_said() {
     }
     let summary = as_json(&at("impossible.jsonl"));
     let gpus = summary["job"]["peak_gpus_used"].as_f64();
-    assert!(summary["outcome"].is_null() && gpus.is_none_or(|gpus| gpus < 1000.0), "{summary}");
+    let outcome = &summary["outcome"];
+    assert!(outcome["wall_secs"].is_null() && outcome["exit_code"] == 0, "only what cannot be is left out: {outcome}");
+    assert!(gpus.is_none_or(|gpus| gpus < 1000.0), "{summary}");
     assert!(number(&summary, "/job/memory_mib/peak") < 1e6, "the others are as they were: {summary}");
     let both = [at("whole.jsonl"), at("impossible.jsonl")].map(|path| path.to_str().unwrap().to_owned());
     let output = track(["compare", &both[0], &both[1]]);
