@@ -19,7 +19,6 @@ mod guard;
 pub mod job;
 mod json;
 mod name;
-mod object;
 pub mod observer;
 mod owned_tick;
 mod patience;

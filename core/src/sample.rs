@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -14,7 +14,6 @@ use serde_json::value::RawValue;
 use crate::job::Run;
 use crate::json;
 use crate::name::name_forever;
-use crate::object::Members;
 
 /// A part of a sample: one object or one list, under a name of its own.
 ///
@@ -67,25 +66,11 @@ impl<T: Section> AnySection for T {
 }
 
 /// A section that came as JSON and is passed on as it is.
+#[derive(Clone)]
 struct JsonSection {
     text: Box<RawValue>,
     /// Its members that are deltas.
     deltas: &'static [String],
-    /// Its members, of an object that was asked for.
-    members: OnceLock<Option<Members>>,
-}
-
-impl JsonSection {
-    fn new(text: Box<RawValue>, deltas: &'static [String]) -> Self {
-        Self { text, deltas, members: OnceLock::new() }
-    }
-
-    fn read<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
-        match self.members.get_or_init(|| Members::of(&self.text)) {
-            Some(members) => members.read(&self.text),
-            None => serde_json::from_str(self.text.get()),
-        }
-    }
 }
 
 impl AnySection for JsonSection {
@@ -102,7 +87,7 @@ impl AnySection for JsonSection {
     }
 
     fn copy(&self) -> Box<dyn AnySection> {
-        Box::new(Self::new(self.text.clone(), self.deltas))
+        Box::new(self.clone())
     }
 
     fn without_deltas(&self) -> Option<Box<dyn AnySection>> {
@@ -110,7 +95,7 @@ impl AnySection for JsonSection {
             return None;
         }
         let text = json::with_nulls(&self.text, self.deltas).ok()?;
-        Some(Box::new(Self::new(text, self.deltas)))
+        Some(Box::new(Self { text, deltas: self.deltas }))
     }
 }
 
@@ -168,7 +153,7 @@ impl Sections {
             }
             false => section.to_owned(),
         };
-        let value: Box<dyn AnySection> = Box::new(JsonSection::new(text, deltas));
+        let value: Box<dyn AnySection> = Box::new(JsonSection { text, deltas });
         match self.slots.iter_mut().find(|slot| slot.name == name) {
             Some(slot) => *slot = Slot { name, fresh: true, value },
             None => self.slots.push(Slot { name, fresh: true, value }),
@@ -285,7 +270,9 @@ impl Sample {
         slots.filter(|slot| slot.name == T::NAME).filter_map(|slot| {
             let section = slot.value.as_any();
             let typed = section.downcast_ref().map(|section| Ok(Cow::Borrowed(section)));
-            typed.or_else(|| Some(section.downcast_ref::<JsonSection>()?.read().map(Cow::Owned)))
+            typed.or_else(|| {
+                Some(serde_json::from_str(section.downcast_ref::<JsonSection>()?.text.get()).map(Cow::Owned))
+            })
         })
     }
 
