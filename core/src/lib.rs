@@ -10,6 +10,7 @@
 
 mod answer_watch;
 pub mod background;
+mod build_error;
 mod clock;
 pub mod config;
 pub mod derivation;
@@ -29,16 +30,20 @@ pub mod registry;
 pub mod sample;
 mod schema;
 pub mod sink;
+mod sink_context;
+mod sink_entry;
 pub mod source;
 pub mod tracker;
 pub mod trust;
 pub mod unit;
 
+pub use build_error::BuildError;
 pub use config::{ConfigError, Settings};
 pub use derivation::{Derivation, DerivationEntry};
 pub use guard::is_guarded;
 pub use job::{Job, Outcome, Run};
 pub use observer::{Moment, Observation, ObservedJob, Observer};
+pub use patience::PATIENCE;
 pub use sample::{Sample, Section, SectionEntry, Sections, SourceState};
 pub use schema::sample_schema;
 pub use sink::{Sink, SinkConfig, SinkContext, SinkEntry};
@@ -49,4 +54,6 @@ pub use tracker::{Prepared, Running, Tracker};
 #[doc(hidden)]
 pub mod reexport {
     pub use inventory;
+
+    pub use crate::plugin::export::table as plugin_table;
 }

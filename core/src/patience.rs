@@ -1,7 +1,11 @@
-//! Waiting with a limit that does not count the time in which this process was stopped.
+//! How long who is silent is waited for, which does not count the time in which this process was stopped.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
+
+/// For so long a component may be silent. A source or a derivation is left out then until it answers; at the end, the run waits no
+/// longer for its last sample, nor for a sink that makes no progress, unless the configuration of the sink asks for more.
+pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Into how many parts a limit is cut.
 const PARTS: u32 = 20;

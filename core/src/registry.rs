@@ -4,14 +4,14 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use schemars::{Schema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::Value as Json;
 
+use crate::build_error::BuildError;
 use crate::derivation::{Derivation, DerivationEntry};
 use crate::plugin::{self, DerivationType, Isolation, Plugin, PluginSection, SinkType, SourceType};
 use crate::sample::SectionEntry;
-use crate::sink::SinkEntry;
+use crate::sink_entry::SinkEntry;
 use crate::source::SourceEntry;
 
 /// The components that there are: those that are linked in, and those of the plugins that were loaded into it.
@@ -22,6 +22,7 @@ pub struct Registry {
 
 /// Whether a component reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Kind {
     /// It reads.
     Source,
@@ -30,8 +31,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Both.
-    pub const ALL: [Self; 2] = [Kind::Source, Kind::Sink];
+    /// All that there are.
+    pub fn all() -> impl Iterator<Item = Self> {
+        [Kind::Source, Kind::Sink].into_iter()
+    }
 
     /// The table of the configuration that holds such components.
     pub fn table(self) -> &'static str {
@@ -141,12 +144,14 @@ impl KnownDerivation {
     ///
     /// # Errors
     /// When the process that one in isolation is to have cannot be made.
-    pub fn build(&self) -> anyhow::Result<Box<dyn Derivation>> {
+    pub fn build(&self) -> Result<Box<dyn Derivation>, BuildError> {
         match self.0 {
             DerivationOrigin::Linked(entry) => Ok(entry.build()),
-            DerivationOrigin::Plugin(derivation) => {
-                derivation.build().with_context(|| format!("plugin {}", derivation.file.display()))
-            }
+            DerivationOrigin::Plugin(derivation) => derivation.build().map_err(|reason| BuildError::Derivation {
+                file: derivation.file.clone(),
+                name: derivation.info.name.clone(),
+                reason: format!("{reason:#}"),
+            }),
         }
     }
 }
@@ -182,7 +187,7 @@ impl Registry {
         let plugin = plugin::load(file, isolation).map_err(unusable)?;
         let names = plugin.sources.iter().map(|source| &source.info.component.name);
         let names = names.chain(plugin.sinks.iter().map(|sink| &sink.info.component.name));
-        let known = Kind::ALL.into_iter().flat_map(|kind| self.of(kind)).map(|known| (known.name, known.plugin()));
+        let known = Kind::all().flat_map(|kind| self.of(kind)).map(|known| (known.name, known.plugin()));
         let taken = name_that_is_taken(names, &known.collect::<Vec<_>>()).or_else(|| {
             let known = self.derivations().into_iter().map(|known| (known.name(), known.plugin()));
             name_that_is_taken(plugin.derivations.iter().map(|own| &own.info.name), &known.collect::<Vec<_>>())
@@ -207,9 +212,9 @@ impl Registry {
             (entry.order, ComponentType { kind: Kind::Source, name, description, on_by_default, implementation })
         });
         let loaded = self.plugins.iter().flat_map(|plugin| &plugin.sources).map(|source| {
-            let (about, on_by_default) = (&source.info.component, source.info.on_by_default);
+            let (component, on_by_default) = (&source.info.component, source.info.on_by_default);
             let implementation = Implementation::PluginSource(source);
-            let (name, description) = (about.name.as_str(), about.description.as_str());
+            let (name, description) = (component.name.as_str(), component.description.as_str());
             (source.info.order, ComponentType { kind: Kind::Source, name, description, on_by_default, implementation })
         });
         let entries = sorted_by_key(linked.chain(loaded), |(order, source)| (*order, source.name));
@@ -224,8 +229,8 @@ impl Registry {
             ComponentType { kind: Kind::Sink, name, description, on_by_default: false, implementation }
         });
         let loaded = self.plugins.iter().flat_map(|plugin| &plugin.sinks).map(|sink| {
-            let (about, implementation) = (&sink.info.component, Implementation::PluginSink(sink));
-            let (name, description) = (about.name.as_str(), about.description.as_str());
+            let (component, implementation) = (&sink.info.component, Implementation::PluginSink(sink));
+            let (name, description) = (component.name.as_str(), component.description.as_str());
             ComponentType { kind: Kind::Sink, name, description, on_by_default: false, implementation }
         });
         sorted_by_key(linked.chain(loaded), |sink| sink.name)

@@ -1,6 +1,6 @@
 //! What travels from the sources to the sinks.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -107,8 +107,16 @@ impl Serialize for JsonSection {
 
 struct Slot {
     name: &'static str,
+    /// That of the value, so that it can be looked for without a call of each.
+    type_id: TypeId,
     fresh: bool,
     value: Box<dyn AnySection>,
+}
+
+impl Slot {
+    fn get<T: 'static>(&self) -> Option<&T> {
+        if self.type_id == TypeId::of::<T>() { self.value.as_any().downcast_ref() } else { None }
+    }
 }
 
 /// The sections that one source writes in one tick.
@@ -123,10 +131,11 @@ impl Sections {
     /// It still holds what an earlier tick left in it, so that strings and lists can be filled again without a new
     /// allocation. A section that is not asked for in a tick is not in the sample.
     pub fn section<T: Section>(&mut self) -> &mut T {
-        let index = match self.slots.iter().position(|slot| slot.value.as_any().is::<T>()) {
+        let type_id = TypeId::of::<T>();
+        let index = match self.slots.iter().position(|slot| slot.type_id == type_id) {
             Some(index) => index,
             None => {
-                self.slots.push(Slot { name: T::NAME, fresh: true, value: Box::<T>::default() });
+                self.slots.push(Slot { name: T::NAME, type_id, fresh: true, value: Box::<T>::default() });
                 self.slots.len() - 1
             }
         };
@@ -140,7 +149,7 @@ impl Sections {
 
     /// Section `T`, if it was written in this tick.
     pub fn get<T: Section>(&self) -> Option<&T> {
-        self.slots.iter().filter(|slot| slot.fresh).find_map(|slot| slot.value.as_any().downcast_ref())
+        self.slots.iter().filter(|slot| slot.fresh).find_map(Slot::get)
     }
 
     /// A section that is JSON already. `deltas` are the names of its members that are deltas.
@@ -154,9 +163,10 @@ impl Sections {
             false => section.to_owned(),
         };
         let value: Box<dyn AnySection> = Box::new(JsonSection { text, deltas });
+        let new = Slot { name, type_id: TypeId::of::<JsonSection>(), fresh: true, value };
         match self.slots.iter_mut().find(|slot| slot.name == name) {
-            Some(slot) => *slot = Slot { name, fresh: true, value },
-            None => self.slots.push(Slot { name, fresh: true, value }),
+            Some(slot) => *slot = new,
+            None => self.slots.push(new),
         }
     }
 
@@ -167,7 +177,7 @@ impl Sections {
         let first = fresh().position(|slot| slot.value.without_deltas().is_some())?;
         let slots = fresh().enumerate().map(|(index, slot)| {
             let value = if index < first { None } else { slot.value.without_deltas() };
-            Slot { name: slot.name, fresh: true, value: value.unwrap_or_else(|| slot.value.copy()) }
+            Slot { value: value.unwrap_or_else(|| slot.value.copy()), ..*slot }
         });
         Some(Self { slots: slots.collect() })
     }
@@ -267,11 +277,11 @@ impl Sample {
     /// than [`all`](Self::all), and what cannot be read as a `T` is an error.
     pub fn read_all<T: Section + DeserializeOwned>(&self) -> impl Iterator<Item = serde_json::Result<Cow<'_, T>>> {
         let slots = self.parts.iter().flat_map(|sections| sections.slots.iter()).filter(|slot| slot.fresh);
-        slots.filter(|slot| slot.name == T::NAME).filter_map(|slot| {
-            let section = slot.value.as_any();
-            let typed = section.downcast_ref().map(|section| Ok(Cow::Borrowed(section)));
+        slots.filter_map(|slot| {
+            let typed = slot.get().map(|section| Ok(Cow::Borrowed(section)));
             typed.or_else(|| {
-                Some(serde_json::from_str(section.downcast_ref::<JsonSection>()?.text.get()).map(Cow::Owned))
+                let json = slot.get::<JsonSection>().filter(|_| slot.name == T::NAME)?;
+                Some(serde_json::from_str(json.text.get()).map(Cow::Owned))
             })
         })
     }
@@ -296,7 +306,8 @@ impl Sample {
     /// The same, of a run. `keep` makes names of sections last.
     pub(crate) fn of_run(line: &str, run: &Arc<Run>, keep: impl Fn(&str) -> &'static str) -> serde_json::Result<Self> {
         let members: BTreeMap<String, &RawValue> = serde_json::from_str(line)?;
-        let number = |name: &str| members.get(name).and_then(|value| value.get().parse::<f64>().ok()).unwrap_or(0.0);
+        let number = |name: &str| members.get(name).and_then(|value| value.get().parse::<f64>().ok());
+        let number = |name: &str| number(name).filter(|number| number.is_finite()).unwrap_or(0.0);
         let seconds = |secs: f64| Duration::try_from_secs_f64(secs).unwrap_or_default();
         let mut sections = Sections::default();
         let is_section = |value: &RawValue| value.get().starts_with(['{', '[']);
@@ -408,7 +419,7 @@ impl SectionEntry {
     }
 
     /// The JSON Schema of the section's type.
-    pub fn schema(&self, generator: &mut SchemaGenerator) -> Schema {
+    pub(crate) fn schema(&self, generator: &mut SchemaGenerator) -> Schema {
         (self.schema)(generator)
     }
 }

@@ -3,16 +3,16 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::job::{Outcome, Run};
-use crate::registry::Registry;
+use crate::patience::PATIENCE;
 use crate::sample::Sample;
 
-/// How long the end of a run waits for a sink that makes no progress, unless its configuration asks for more.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+pub use crate::sink_context::SinkContext;
+pub use crate::sink_entry::SinkEntry;
 
 /// Something that takes samples. It lives on a thread of its own and may block; samples wait in a bounded queue.
 pub trait Sink: Send {
@@ -50,28 +50,6 @@ pub trait Sink: Send {
     }
 }
 
-/// What a sink may want to know before the run begins.
-#[derive(Debug, Clone, Default)]
-#[non_exhaustive]
-pub struct SinkContext {
-    /// Whether a command is wrapped. Standard output belongs to the command then.
-    pub wraps_command: bool,
-    /// What there is, with the sections of the plugins that were loaded; a sink in a plugin knows those of its own.
-    pub registry: Registry,
-}
-
-impl SinkContext {
-    /// Of a run that wraps a command, or not, with what is linked in.
-    pub fn new(wraps_command: bool) -> Self {
-        Self { wraps_command, registry: Registry::new() }
-    }
-
-    /// The same with what was loaded.
-    pub fn with_registry(self, registry: Registry) -> Self {
-        Self { registry, ..self }
-    }
-}
-
 /// The configuration of a sink, which knows how to build it. `#[typetag::deserialize(name = "…")]` on the
 /// implementation gives the name of its type.
 #[typetag::deserialize(tag = "type")]
@@ -95,16 +73,6 @@ pub trait SinkConfig: Debug + Send + Sync {
         PATIENCE
     }
 }
-
-/// A sink that is linked in.
-pub struct SinkEntry {
-    pub(crate) name: &'static str,
-    pub(crate) description: &'static str,
-    pub(crate) schema: fn(&mut SchemaGenerator) -> Schema,
-    pub(crate) defaults: fn() -> serde_json::Result<serde_json::Value>,
-}
-
-inventory::collect!(SinkEntry);
 
 impl SinkEntry {
     /// Describes the sink that configuration `C` builds. `name` is its typetag name and unique among components.

@@ -157,6 +157,7 @@ impl Schedule {
 
 /// How often a source is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Cadence {
     /// At every tick.
     #[default]

@@ -8,7 +8,7 @@ use super::components::Component;
 use super::error::{ConfigError, ConfigErrorKind, suggestion};
 use super::layers::tree;
 use super::settings::Settings;
-use crate::registry::{ComponentType, Kind};
+use crate::registry::{ComponentType, Kind, nearest};
 use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
 
@@ -24,7 +24,7 @@ impl Settings {
         let tree = self.tree();
         for (key, value) in tree.as_object().into_iter().flatten() {
             let table = self.tables.iter().find(|table| table.name() == key);
-            let errors = match (table, Kind::ALL.into_iter().find(|kind| kind.table() == key)) {
+            let errors = match (table, Kind::all().find(|kind| kind.table() == key)) {
                 (None, None) => vec![self.no_such_table(key, IGNORED)],
                 (Some(table), _) => {
                     let schema = table.schema();
@@ -64,7 +64,7 @@ impl Settings {
         for (table, members) in tree(layers).as_object().into_iter().flatten() {
             let members = members.as_object().into_iter().flatten();
             let known_table = self.tables.iter().find(|known| known.name() == table);
-            match (known_table, Kind::ALL.into_iter().find(|kind| kind.table() == table)) {
+            match (known_table, Kind::all().find(|kind| kind.table() == table)) {
                 (None, None) => errors.push(self.no_such_table(table, so)),
                 (Some(known), _) => {
                     let known = Keys::of(&known.schema(), &Json::Null);
@@ -90,9 +90,28 @@ impl Settings {
     }
 
     fn no_such_table(&self, name: &str, so: &str) -> ConfigError {
-        let known = self.tables.iter().map(|table| table.name()).chain(Kind::ALL.map(Kind::table));
-        let problem = suggestion(&format!("there is no such table{so}"), name, &known.collect::<Vec<_>>());
+        let tables: Vec<&str> =
+            self.tables.iter().map(|table| table.name()).chain(Kind::all().map(Kind::table)).collect();
+        let is_table = self.value(name).is_some_and(|value| value.is_object());
+        let problem = match self.key_in_a_table(name, &tables).filter(|_| !is_table) {
+            Some(key) => format!("there is no such key{so}; did you mean {key}?"),
+            None => suggestion(&format!("there is no such table{so}"), name, &tables),
+        };
         self.error(ConfigErrorKind::UnknownKey, name, problem)
+    }
+
+    /// The key of a table that a name without one was most likely meant to be, unless that is the name of a table.
+    fn key_in_a_table(&self, name: &str, tables: &[&str]) -> Option<String> {
+        let known = self.tables.iter().map(|table| (table.name().to_owned(), Keys::of(&table.schema(), &Json::Null)));
+        let components = Kind::all().flat_map(|kind| {
+            let of_kind = self.registry.of(kind).into_iter();
+            of_kind.map(move |one| (Component::key(kind, one.name), Keys::of(&one.schema(), &one.defaults())))
+        });
+        let all: Vec<(String, Keys)> = known.chain(components).collect();
+        let keys = all.iter().flat_map(|(_, keys)| &keys.names).map(String::as_str);
+        let near = nearest(name, tables.iter().copied().chain(keys)).filter(|near| !tables.contains(near))?;
+        let (table, _) = all.iter().find(|(_, keys)| keys.names.iter().any(|key| key == near))?;
+        Some(format!("{table}.{near}"))
     }
 
     fn no_such_key(&self, table: &str, name: &str, known: &Keys, so: &str) -> Result<(), ConfigError> {

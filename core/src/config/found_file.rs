@@ -32,7 +32,7 @@ impl Settings {
             if let Some(table) = self.tables.iter().find(|table| table.name() == name) {
                 check_table(file, name, members, &[table.schema()])?;
             }
-            for kind in Kind::ALL.into_iter().filter(|kind| kind.table() == name) {
+            for kind in Kind::all().filter(|kind| kind.table() == name) {
                 let (types, merged) = (self.registry.of(kind), self.table(kind.table()).unwrap_or_default());
                 for (name, members) in members.iter().filter_map(|(name, value)| Some((name, value.as_dict()?))) {
                     let key = format!("{}.{name}", kind.table());

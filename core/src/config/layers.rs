@@ -122,7 +122,7 @@ impl Merged {
             names.extend(added);
             names.into_iter().map(move |name| (kind, name))
         };
-        Kind::ALL.into_iter().flat_map(of).collect()
+        Kind::all().flat_map(of).collect()
     }
 
     /// The names under which components are configured.
@@ -136,7 +136,7 @@ impl Merged {
     /// `SINKS__STDOUT_JSON__STREAM` is `sinks.stdout-json.stream`.
     fn with_hyphens(&self, key: &[String], registry: &Registry) -> Vec<String> {
         let mut key = key.to_vec();
-        let kind = Kind::ALL.into_iter().find(|kind| key.first().is_some_and(|table| table == kind.table()));
+        let kind = Kind::all().find(|kind| key.first().is_some_and(|table| table == kind.table()));
         if let (Some(kind), Some(name)) = (kind, key.get_mut(1)) {
             let known = registry.of(kind).into_iter().map(|component| component.name.to_owned());
             if let Some(meant) =

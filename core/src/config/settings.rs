@@ -176,8 +176,8 @@ impl Settings {
         if let Some(known) = self.tables.iter().find(|known| known.name() == table) {
             return known.schema();
         }
-        let named = |kind: &Kind| Some((*kind, table.strip_prefix(kind.table())?.strip_prefix('.')?));
-        let component = Kind::ALL.iter().find_map(named);
+        let named = |kind: Kind| Some((kind, table.strip_prefix(kind.table())?.strip_prefix('.')?));
+        let component = Kind::all().find_map(named);
         let known =
             component.and_then(|(kind, name)| self.registry.of(kind).into_iter().find(|known| known.name == name));
         known.map_or(Json::Null, |known| known.schema())

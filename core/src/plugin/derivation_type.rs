@@ -1,7 +1,7 @@
 //! A derivation of a plugin, as the tracker uses any other.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, anyhow, bail, ensure};
 
@@ -14,11 +14,9 @@ use crate::background::Background;
 use crate::derivation::Derivation;
 use crate::job::Run;
 use crate::owned_tick::OwnedTick;
+use crate::patience::PATIENCE;
 use crate::sample::{Sample, Sections};
 use crate::source::Tick;
-
-/// For so long it may be silent.
-const SILENCE: Duration = Duration::from_secs(2);
 
 impl DerivationType {
     /// One for a run.
@@ -77,7 +75,7 @@ impl PluginDerivation {
         {
             let work = move |question| answer(&mut *texts, question);
             let thread = Background::spawn(&self.derivation.info.name, work).context("cannot start its thread")?;
-            self.state = State::Works { thread, watch: AnswerWatch::new(SILENCE) };
+            self.state = State::Works { thread, watch: AnswerWatch::new(PATIENCE) };
         }
         match &mut self.state {
             State::Works { thread, watch } => Ok((thread, watch)),
@@ -91,7 +89,7 @@ impl PluginDerivation {
         let is_busy = thread.is_busy();
         watch.tick(tick, is_busy);
         if is_busy {
-            ensure!(!watch.is_overdue(), "has not answered for {} s", SILENCE.as_secs());
+            ensure!(!watch.is_overdue(), "has not answered for {} s", PATIENCE.as_secs());
             return Ok(None);
         }
         let mut line = Vec::new();

@@ -7,7 +7,7 @@ pub mod abi;
 mod answer;
 mod derivation;
 mod derivation_type;
-mod export;
+pub(crate) mod export;
 mod host;
 mod isolated;
 pub mod layout;
@@ -31,15 +31,13 @@ mod worker;
 
 use std::path::Path;
 
-#[doc(hidden)]
-pub use export::table;
-
 pub(crate) use load::Plugin;
 pub(crate) use sections::{PluginSection, read as read_sections};
 pub(crate) use types::{DerivationType, SinkType, SourceType};
 
 /// Where the code of a plugin runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Isolation {
     /// In this process.
     #[default]

@@ -13,8 +13,9 @@ use super::sink::{self, LocalSink, TakesTexts};
 use super::supervisor::Supervisor;
 use super::types::{Hosting, SinkType};
 use crate::job::{Outcome, Run};
+use crate::patience::PATIENCE;
 use crate::sample::Sample;
-use crate::sink::{PATIENCE, Sink, SinkConfig, SinkContext};
+use crate::sink::{Sink, SinkConfig, SinkContext};
 
 /// A configuration of a plugin's sink.
 pub(crate) struct PluginSinkConfig {

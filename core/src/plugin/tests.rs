@@ -157,7 +157,7 @@ impl Derivation for DraughtOfFans {
 register_derivation!(DerivationEntry::new::<DraughtOfFans>("test-draught", "What the fans move"));
 
 extern "C" fn entry(abi_version: u32) -> *const PluginTable {
-    super::table(abi_version, "test", "0.1.0")
+    super::export::table(abi_version, "test", "0.1.0")
 }
 
 fn plugin() -> &'static Plugin {

@@ -7,10 +7,8 @@ use super::reader::{Purpose, Reader, Reading};
 use crate::answer_watch::AnswerWatch;
 use crate::background::Background;
 use crate::owned_tick::OwnedTick;
+use crate::patience::PATIENCE;
 use crate::source::Tick;
-
-/// A source that has not answered for longer than this, or than three intervals, is left out until it does.
-const OVERDUE: Duration = Duration::from_secs(2);
 
 /// Each answer is in one sample: in that of the tick that asked, or, when it comes too late for it, in the next.
 pub(super) struct BlockingSource {
@@ -68,7 +66,7 @@ impl BlockingSource {
             asked,
             reading: reader.read(&tick.lend(), purpose),
         })?;
-        let watch = AnswerWatch::new(OVERDUE.max(every.saturating_mul(3)));
+        let watch = AnswerWatch::new(PATIENCE.max(every.saturating_mul(3)));
         let (this_tick, pace) = (ThisTick::Repeats, Pace::InTime);
         Ok(Self { component, thread, this_tick, pace, open: None, has_answered: false, watch })
     }

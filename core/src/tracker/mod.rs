@@ -26,14 +26,17 @@ use std::io;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use crate::build_error::BuildError;
 use crate::derivation::Derivation;
 use crate::job::Run;
 use crate::observer::Observer;
-use crate::sink::{PATIENCE, Sink, SinkConfig, SinkContext};
+use crate::patience::PATIENCE;
+use crate::sink::{Sink, SinkConfig, SinkContext};
 use crate::source::{Host, Schedule, Source, SourceConfig};
 use derive::Derivations;
 use ready_source::ReadySource;
-use sink_runner::{PendingSink, WhenClosed};
+use sink_runner::PendingSink;
+use sink_writer::WhenClosed;
 
 pub use prepared::Prepared;
 pub use running::Running;
@@ -111,8 +114,12 @@ impl Tracker {
         name: impl Into<String>,
         config: &dyn SinkConfig,
         context: &SinkContext,
-    ) -> anyhow::Result<Self> {
-        self.sinks.push((name.into(), config.build(context)?, config.patience()));
+    ) -> Result<Self, BuildError> {
+        let name = name.into();
+        match config.build(context) {
+            Ok(sink) => self.sinks.push((name, sink, config.patience())),
+            Err(reason) => return Err(BuildError::Sink { name, reason: format!("{reason:#}") }),
+        }
         Ok(self)
     }
 
@@ -160,5 +167,29 @@ impl Tracker {
         plan.carry_out(begins, inbox)?;
         let Self { run, observer, sinks, when_closed, .. } = self;
         Ok(Prepared { run, observer, sinks, when_closed, orders, begin, steps })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct WithoutRoom;
+
+    impl SinkConfig for WithoutRoom {
+        fn build(&self, _: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
+            Err(anyhow::anyhow!("no room").context("cannot write"))
+        }
+
+        fn typetag_deserialize(&self) {}
+    }
+
+    #[test]
+    fn a_sink_that_cannot_be_built_is_told_by_its_name() {
+        let built = Tracker::new(Run::default()).sink_from("archive", &WithoutRoom, &SinkContext::default());
+        let error = built.err().unwrap();
+        assert_eq!(error.to_string(), "sinks.archive: cannot write: no room");
+        assert!(matches!(error, BuildError::Sink { name, .. } if name == "archive"));
     }
 }

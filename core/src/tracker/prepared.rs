@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use super::observe::ObserverRunner;
 use super::order::Order;
 use super::running::Running;
-use super::sink_runner::{PendingSink, SinkRunners, WhenClosed};
+use super::sink_runner::{PendingSink, SinkRunners};
+use super::sink_writer::WhenClosed;
 use crate::job::Run;
 use crate::observer::Observer;
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use super::sink_writer::{DirectWriter, Writer};
+use super::sink_writer::{DirectWriter, WhenClosed, Writer};
 use crate::job::{Outcome, Run};
 use crate::patience;
 use crate::sample::Sample;
@@ -16,9 +16,6 @@ use crate::sink::Sink;
 const QUEUE: usize = 512;
 /// Samples that wait at most for more to come, each with its memory.
 const BATCH: u64 = 16;
-
-/// What is done when every sink has closed for good.
-pub(super) type WhenClosed = Arc<dyn Fn() + Send + Sync>;
 
 /// A sink that is not at work yet: its name, and how long it is waited for.
 pub(super) type PendingSink = (String, Box<dyn Sink>, Duration);
@@ -295,7 +292,7 @@ mod tests {
 
     fn runner(sink: impl Sink + 'static, interval: Duration) -> SinkRunner {
         let run = Arc::new(Run { interval, ..Run::default() });
-        SinkRunner::new("test", Box::new(sink), crate::sink::PATIENCE, &run, &None)
+        SinkRunner::new("test", Box::new(sink), patience::PATIENCE, &run, &None)
     }
 
     fn sample(number: u64) -> Arc<Sample> {
@@ -366,7 +363,7 @@ mod tests {
         let ((began, begun), (go_on, gate), (finished, outcomes)) = (mpsc::channel(), mpsc::channel(), mpsc::channel());
         let (run, short) = (Arc::new(Run::default()), Duration::from_millis(50));
         let mut sinks =
-            SinkRunners::new(vec![("b".into(), Box::new(Finished(finished)), crate::sink::PATIENCE)], &run, None);
+            SinkRunners::new(vec![("b".into(), Box::new(Finished(finished)), patience::PATIENCE)], &run, None);
         let writer = Writer::new("sink a", Box::new(Hangs(began, gate)), None);
         sinks.open.push(SinkRunner::direct("sink a".into(), writer, short, &run));
         let sinks = Arc::new(Mutex::new(sinks));

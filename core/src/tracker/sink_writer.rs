@@ -4,11 +4,13 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::sink_runner::WhenClosed;
 use crate::guard::Guard;
 use crate::job::{Outcome, Run};
 use crate::sample::Sample;
 use crate::sink::Sink;
+
+/// What is done when a sink has closed for good.
+pub(super) type WhenClosed = Arc<dyn Fn() + Send + Sync>;
 
 /// A sink that is called from now on.
 pub(super) struct Writer {

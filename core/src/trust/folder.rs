@@ -1,6 +1,7 @@
 //! The way to a file: folders in which nobody but root and the user can exchange what is on the way.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
@@ -9,7 +10,8 @@ use anyhow::{Context, anyhow, bail};
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, mkdirat, openat, readlinkat};
 use rustix::io::Errno;
 
-use super::{Demand, Others, Owner};
+use super::demand::{Demand, Others, Owner};
+use super::error::io_error;
 
 /// As many links as the kernel follows.
 pub(super) const LINKS: usize = 40;
@@ -44,8 +46,9 @@ impl TrustedFile {
 ///
 /// # Errors
 /// Names the folder that somebody else owns or can write to.
-pub fn check_folder(path: &Path) -> anyhow::Result<()> {
-    open_folder(&path.canonicalize().context("cannot be opened")?).map(drop)
+pub fn check_folder(path: &Path) -> io::Result<()> {
+    let path = path.canonicalize().context("cannot be opened").map_err(io_error)?;
+    open_folder(&path).map(drop).map_err(io_error)
 }
 
 fn open_folder(path: &Path) -> anyhow::Result<OwnedFd> {
@@ -61,9 +64,9 @@ fn open_folder(path: &Path) -> anyhow::Result<OwnedFd> {
 ///
 /// # Errors
 /// Names what is on the way and belongs to somebody else, or where others can exchange it.
-pub fn make_folder(path: &Path) -> anyhow::Result<OwnedFd> {
-    let path = std::path::absolute(path).context("there is no current folder")?;
-    Walk::to(&path, Owner::UserOrMachine, Missing::IsMade).map(|walk| walk.folder)
+pub fn make_folder(path: &Path) -> io::Result<OwnedFd> {
+    let path = std::path::absolute(path).context("there is no current folder").map_err(io_error)?;
+    Walk::to(&path, Owner::UserOrMachine, Missing::IsMade).map(|walk| walk.folder).map_err(io_error)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -206,6 +209,7 @@ pub(super) mod tests {
         symlink("loop", at("loop")).unwrap();
         assert!(made("loop/x").contains("too many links"));
         fs::write(at("file"), "").unwrap();
+        assert_eq!(check_folder(&at("none")).unwrap_err().kind(), io::ErrorKind::NotFound, "what the system said");
         assert_eq!(made("file/x"), format!("{}: it is a regular file, not a folder", at("file").display()));
         mode(&at("a"), 0o777);
         assert_eq!(made("mine/x"), format!("{}: others can write to it (mode 777)", at("a").display()));

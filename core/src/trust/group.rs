@@ -6,8 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use rustix::fs::Stat;
 use rustix::io::Errno;
 
-use super::STICKY;
-
+pub(super) const STICKY: u32 = 0o1000;
 const OTHERS_WRITE: u32 = 0o002;
 const GROUP_WRITES: u32 = 0o020;
 

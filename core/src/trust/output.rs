@@ -11,15 +11,18 @@ use anyhow::{Context, bail};
 use rustix::fs::{CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fstat, fstatfs, openat, readlinkat};
 use rustix::io::Errno;
 
+use super::demand::Owner;
+use super::error::io_error;
 use super::folder::{LINKS, PLACE, put_before};
-use super::{Owner, STICKY, group};
+use super::group::{STICKY, is_of_own_team, others_write};
 
 /// With this, what is mounted only when it is used gets mounted.
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// What a path leads to: a name in a folder that is held open.
 #[derive(Debug)]
-pub struct Place {
+#[non_exhaustive]
+pub struct OutputPath {
     /// The folder.
     pub folder: OwnedFd,
     /// The name, which is no link's, except in procfs, whose links lead to what is open rather than to a path.
@@ -30,12 +33,16 @@ pub struct Place {
     pub found: Option<Stat>,
 }
 
-impl Place {
+impl OutputPath {
     /// Follows a path, and all links on the way that nobody else can have put there.
     ///
     /// # Errors
     /// When a folder is missing, or a link is somebody else's, who could make it lead anywhere.
-    pub fn of(path: &Path) -> anyhow::Result<Self> {
+    pub fn of(path: &Path) -> io::Result<Self> {
+        Self::follow(path).map_err(io_error)
+    }
+
+    fn follow(path: &Path) -> anyhow::Result<Self> {
         let (mut folder, mut at) = start(path)?;
         let mut rest = Vec::new();
         put_before(&mut rest, path);
@@ -81,11 +88,12 @@ impl Place {
 
 /// Whose a file is that somebody is about to write to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
-    /// The user's, or root's.
-    Own,
-    /// That of somebody who is meant to have what is written, as far as one can tell.
-    Others,
+#[non_exhaustive]
+pub enum OutputOwner {
+    /// The user, or root.
+    User,
+    /// Somebody who is meant to have what is written, as far as one can tell.
+    Other,
 }
 
 /// Whether to write to a file that is there already, in this folder, and belongs to this user. Its owner reads what is
@@ -97,14 +105,14 @@ pub enum Whose {
 ///
 /// # Errors
 /// When it is somebody else's, who could have put it there.
-pub fn check_output(folder: impl AsFd, owner: u32) -> io::Result<Whose> {
+pub fn check_output(folder: impl AsFd, owner: u32) -> io::Result<OutputOwner> {
     if Owner::UserOrMachine.may_be(owner) {
-        return Ok(Whose::Own);
+        return Ok(OutputOwner::User);
     }
     let status = fstat(&folder)?;
     let is_ones_own = status.st_uid == owner || Owner::UserOrMachine.may_be(status.st_uid);
-    if (is_ones_own && !group::others_write(&folder, &status)) || group::is_of_own_team(&status) {
-        return Ok(Whose::Others);
+    if (is_ones_own && !others_write(&folder, &status)) || is_of_own_team(&status) {
+        return Ok(OutputOwner::Other);
     }
     let sticky = if status.st_mode & STICKY == 0 { "" } else { "sticky " };
     Err(io::Error::other(format!(
@@ -137,7 +145,7 @@ fn check_link(folder: &OwnedFd, path: &Path, owner: u32, is_last: bool) -> anyho
         return Ok(());
     }
     let status = fstat(folder).context("its folder cannot be looked at")?;
-    if is_trusted(status.st_uid) && !group::others_write(folder, &status) {
+    if is_trusted(status.st_uid) && !others_write(folder, &status) {
         return Ok(());
     }
     let target = if is_last { "file" } else { "folder" };

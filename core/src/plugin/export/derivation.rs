@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::super::abi::{DerivationTable, HostTable, RT_OK, Reply, Text, TickTable};
 use super::super::prefix::known_part;
-use super::{Exported, Written, close, guarded, text};
+use super::call::{self, Written, close, guarded, text};
+use super::exported::Exported;
 use crate::derivation::{Derivation, DerivationEntry};
 use crate::job::Run;
 use crate::name::name_forever;
@@ -57,7 +58,7 @@ unsafe extern "C" fn derive(state: *mut c_void, tick: *const TickTable, sample: 
         let table = known_part(tick);
         guarded(*host, reply, || {
             let sample = Sample::of_run(text(sample)?, run, name_forever)?;
-            let tick = super::tick(&table);
+            let tick = call::tick(&table);
             written.answer(reply, |out| derivation.derive(&tick, &sample, out))
         })
     }

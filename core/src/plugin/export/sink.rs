@@ -4,7 +4,8 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use super::super::abi::{HostTable, RT_HOST_WRAPS_COMMAND, RT_OK, Reply, SinkTable, Text};
-use super::{Exported, close, defaults, guarded, parse, schema, text};
+use super::call::{close, guarded, parse, text};
+use super::exported::{Exported, defaults, schema};
 use crate::job::{Outcome, Run};
 use crate::name::name_forever;
 use crate::sample::Sample;

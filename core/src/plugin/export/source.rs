@@ -7,7 +7,8 @@ use super::super::abi::{
     Text, TickTable,
 };
 use super::super::prefix::known_part;
-use super::{Exported, Written, close, defaults, guarded, parse, schema, text};
+use super::call::{self, Written, close, guarded, parse, text};
+use super::exported::{Exported, defaults, schema};
 use crate::source::{Cadence, Host, Source, SourceConfig, SourceEntry};
 
 pub(super) fn table(entry: &'static SourceEntry) -> *const SourceTable {
@@ -82,7 +83,7 @@ unsafe extern "C" fn collect(state: *mut c_void, tick: *const TickTable, reply: 
         let OpenSource { source, written, is_primed, host } = &mut *state.cast::<OpenSource>();
         let table = known_part(tick);
         guarded(*host, reply, || {
-            let tick = super::tick(&table);
+            let tick = call::tick(&table);
             written.answer(reply, |out| match tick.number {
                 0 if *is_primed => source.prime(&tick, out),
                 _ => source.collect(&tick, out),

@@ -1,0 +1,25 @@
+//! What is known before a sink is built.
+
+use crate::registry::Registry;
+
+/// What a sink may want to know before the run begins.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct SinkContext {
+    /// Whether a command is wrapped. Standard output belongs to the command then.
+    pub wraps_command: bool,
+    /// What there is, with the sections of the plugins that were loaded; a sink in a plugin knows those of its own.
+    pub registry: Registry,
+}
+
+impl SinkContext {
+    /// Of a run that wraps a command, or not, with what is linked in.
+    pub fn new(wraps_command: bool) -> Self {
+        Self { wraps_command, registry: Registry::new() }
+    }
+
+    /// The same with what was loaded.
+    pub fn with_registry(self, registry: Registry) -> Self {
+        Self { registry, ..self }
+    }
+}
