@@ -8,7 +8,8 @@ use resource_tracker_core::unit::{Delta, Gauge, Info};
 /// that `path` names, and null where that does not count it: on v1 each controller has its own hierarchy, in which the
 /// job can be elsewhere. (In a hierarchy in which one was made for the job, it is that one.) Limits are the lowest that hold for the job, on the way up, and null where none is set. Without
 /// a job it is the tracker's own cgroup, and only there when something limits it. Where the root of the job is, is looked at
-/// again, often at first and then every five seconds: when it has gone to another cgroup, all is of that one from then on.
+/// again, often at first and then every five seconds: when it has gone to another cgroup, all is of that one from then on. What
+/// is counted over an interval in which a counter began anew is null.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CgroupMetrics {
     /// Path below the root of the hierarchy: the cgroup that was made for the job, else the one that it is in. On v2 it is
@@ -31,7 +32,7 @@ pub struct CgroupMetrics {
     /// Time that its threads were kept from running by the quota. v2 `cpu.stat`, `throttled_usec`; v1 `throttled_time`
     #[schemars(transform = Delta("seconds"))]
     pub cpu_throttled_secs: Option<f64>,
-    /// Time in which at least one task was kept from running because others had the CPUs, or by the quota. This one and the
+    /// Time in which at least one task was kept from running because other tasks had the CPUs, its own among them, or by the quota. This one and the
     /// next five are of the cgroup that was made for the job, where there is one, whatever `path` says; of the whole run in its last
     /// sample and else null, or of each interval with `pressure = true`. Null without v2, or before Linux 4.20. `cpu.pressure`, `some`
     #[schemars(transform = Delta("seconds"))]
@@ -52,6 +53,10 @@ pub struct CgroupMetrics {
     /// Memory that is used, page cache included. v2 `memory.current`, v1 `memory.usage_in_bytes`
     #[schemars(transform = Gauge("MiB"))]
     pub memory_used_mib: Option<f64>,
+    /// The part of `memory_used_mib` that is in use: without page cache that was not used lately, which the kernel takes back
+    /// first. What `kubectl top` shows. `memory.stat`, v2 `inactive_file`, v1 `total_inactive_file`
+    #[schemars(transform = Gauge("MiB"))]
+    pub memory_working_set_mib: Option<f64>,
     /// The most memory that was ever used since the cgroup was made. v2 `memory.peak`, v1 `memory.max_usage_in_bytes`
     #[schemars(transform = Gauge("MiB"))]
     pub memory_peak_mib: Option<f64>,

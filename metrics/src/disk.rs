@@ -10,7 +10,8 @@ use crate::lenient::known;
 list_section! {
     /// The disks and what is mounted from them: `disk`. One entry per whole block device that has a capacity;
     /// device-mapper volumes where they are mounted; and one per file system without a block device of its own (a ZFS
-    /// pool, an NFS export, a FUSE mount), which has mounts and no I/O figures.
+    /// pool, an NFS export, a FUSE mount), which has mounts and no I/O figures. What is counted over an interval in which a
+    /// device began anew is null.
     Disks(DiskMetrics), "disk"
 }
 
@@ -132,4 +133,17 @@ pub struct DiskMountMetrics {
     /// The same as a share of the size; 0 when the size is 0.
     #[schemars(transform = Gauge("percent"))]
     pub used_pct: Option<f64>,
+}
+
+impl DiskMountMetrics {
+    /// How much is used of what users may use, in percent, as `df` has it. `None` of one that has nothing in it.
+    pub fn full_pct(&self) -> Option<f64> {
+        full_pct(self.used_bytes, self.available_bytes)
+    }
+}
+
+/// As [`DiskMountMetrics::full_pct`], of these two.
+pub fn full_pct(used_bytes: Option<u64>, available_bytes: Option<u64>) -> Option<f64> {
+    let used = used_bytes.filter(|used| *used > 0)?;
+    Some(100.0 * used as f64 / used.saturating_add(available_bytes?) as f64)
 }

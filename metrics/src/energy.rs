@@ -33,10 +33,11 @@ pub struct EnergyMetrics {
     /// What it measures, such as `package-0`, `core`, `dram`. `name`
     #[schemars(transform = Info)]
     pub name: String,
-    /// Energy used. `energy_uj`, with its wrap at `max_energy_range_uj`
+    /// Energy used. Null when the counter fell and no wrap can be the reason, because that would be more than 2000 W: it
+    /// began anew. `energy_uj`, with its wrap at `max_energy_range_uj`
     #[schemars(transform = Delta("joules"))]
     pub joules: Option<f64>,
-    /// Power on average.
+    /// Power on average; null as above.
     #[schemars(transform = Gauge("watts"))]
     pub watts: Option<f64>,
 }

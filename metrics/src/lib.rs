@@ -34,7 +34,7 @@ mod top_processes;
 pub use cgroup::CgroupMetrics;
 pub use cloud::CloudMetrics;
 pub use cpu::CpuMetrics;
-pub use disk::{DiskKind, DiskMetrics, DiskMountMetrics, DiskType, Disks};
+pub use disk::{DiskKind, DiskMetrics, DiskMountMetrics, DiskType, Disks, full_pct};
 pub use energy::{Energy, EnergyMetrics};
 pub use gpu::{GpuMetrics, GpuProcess, Gpus, NvLinkMetrics};
 pub use host::{HostAllocation, HostMetrics};

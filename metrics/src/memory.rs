@@ -69,7 +69,7 @@ pub struct MemoryMetrics {
     /// `/proc/spl/kstat/zfs/arcstats`, `size`
     #[schemars(transform = Gauge("MiB"))]
     pub zfs_arc_mib: Option<u64>,
-    /// Page faults of the machine that needed a disk. `/proc/vmstat`, `pgmajfault`
+    /// Page faults of the machine that needed a disk. Null when the counter began anew. `/proc/vmstat`, `pgmajfault`
     #[schemars(transform = Gauge("faults/second"))]
     pub major_faults_per_sec: Option<f64>,
 }

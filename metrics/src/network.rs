@@ -6,7 +6,8 @@ use resource_tracker_core::unit::{Counter, Gauge};
 use super::list_section;
 
 list_section! {
-    /// The network interfaces, without loopback: `network`. Those of the network namespace that the tracker is in.
+    /// The network interfaces, without loopback: `network`. Those of the network namespace that the tracker is in. What is
+    /// counted of one in an interval in which its counters began anew is 0.
     Networks(NetworkMetrics), "network"
 }
 

@@ -5,7 +5,8 @@ use resource_tracker_core::Section;
 use resource_tracker_core::unit::Gauge;
 
 /// How long tasks waited for what they need: `pressure`. Pressure stall information of the kernel, `/proc/pressure`;
-/// missing where the kernel has none (before 4.20, or `psi=0`).
+/// missing where the kernel has none (before 4.20, or `psi=0`). A resource is null while its file cannot be read, and when its
+/// counter began anew.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PressureMetrics {
     /// Waiting for a CPU. `/proc/pressure/cpu`

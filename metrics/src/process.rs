@@ -42,8 +42,9 @@ pub struct ProcessMetrics {
     /// How old `process_pss_mib` is.
     #[schemars(transform = Gauge("seconds"))]
     pub process_pss_age_secs: Option<f64>,
-    /// Resident memory of the tree at the sample, where a page that N processes share counts about 1/N; an estimate:
-    /// `process_rss_mib`, times what PSS was of RSS when `process_pss_mib` was read. Before that it is `process_rss_mib`.
+    /// Resident memory of the tree at the sample, where what some processes share counts about once; an estimate:
+    /// what each has resident, less what it shared when `process_pss_mib` was read. One that was forked since counts with
+    /// what it has more than the one that it comes from; other newcomers, and all without PSS, with all that they have.
     /// `/proc/PID/stat`, `rss`; `/proc/PID/smaps_rollup`, `Pss` and `Rss`
     #[schemars(transform = Gauge("MiB"))]
     pub process_memory_mib: Option<f64>,
