@@ -11,7 +11,8 @@ use crate::scan::{lines, number, words};
 /// Bytes of a sector, whatever those of the device have.
 const SECTOR: u64 = 512;
 
-/// Discards and flushes of every whole disk that had some: `disk_discard`. Those of a partition are its disk's.
+/// Discards and flushes of every whole disk that had some: `disk_discard`. Those of a partition are its disk's. What is counted
+/// in an interval in which a disk began anew is 0.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct DiskDiscards(pub Vec<DiskDiscardMetrics>);

@@ -10,6 +10,7 @@ use resource_tracker_metrics::{Energy, EnergyMetrics};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::gains::Gains;
 use crate::procfile::{ProcFile, assign, attribute};
 use crate::scan::{number, words};
 
@@ -33,7 +34,7 @@ impl SourceConfig for EnergyConfig {
         if domains.iter().all(|domain| domain.energy.is_none()) {
             log::warn!("source energy: {} cannot be read without being root; its values are null", root.display());
         }
-        Ok(Some(Box::new(Rapl { domains })))
+        Ok(Some(Box::new(Rapl { domains, gains: Gains::new("energy") })))
     }
 
     /// A counter is read by a driver, on the CPUs that it is of.
@@ -48,8 +49,12 @@ impl SourceConfig for EnergyConfig {
 
 register_source!(SourceEntry::new::<EnergyConfig>("energy", "Energy of packages, cores and memory (RAPL)").order(70));
 
+/// More than any processor can draw, in watts, so that a counter which seems to tell so has not wrapped but begun anew.
+const IMPOSSIBLE: f64 = 2000.0;
+
 struct Rapl {
     domains: Vec<Domain>,
+    gains: Gains,
 }
 
 struct Domain {
@@ -78,16 +83,20 @@ impl Domain {
         })
     }
 
-    /// Microjoules since the last reading, and the time since; 0 the first time.
-    fn used(&mut self, at: Instant) -> Option<(u64, Duration)> {
-        let now = number(words(self.energy.as_mut()?.read().ok()?).next()?)?;
+    /// Microjoules since the last reading, and the time since; 0 the first time. `None` when the counter began anew.
+    fn used(&mut self, at: Instant, gains: &mut Gains) -> Option<(u64, Duration)> {
+        let now = self.energy.as_mut()?.parse(|text| number(words(text).next()?))?;
         let (before, then) = self.before.replace((now, at)).unwrap_or((now, at));
-        let used = match now >= before {
-            true => now - before,
-            false => self.range.saturating_sub(before).saturating_add(now),
-        };
-        Some((used, at.saturating_duration_since(then)))
+        let time = at.saturating_duration_since(then);
+        let wrapped = if now < before { wrapped(self.range, before, now, time) } else { None };
+        Some((wrapped.or_else(|| gains.of(&self.domain, now, before))?, time))
     }
+}
+
+/// What a counter that fell has gained if it wrapped at `range`; `None` when nothing can draw so much in the time.
+fn wrapped(range: u64, before: u64, now: u64, time: Duration) -> Option<u64> {
+    let used = range.checked_sub(before)?.checked_add(now)?;
+    (used as f64 / 1e6 <= IMPOSSIBLE * time.as_secs_f64()).then_some(used)
 }
 
 /// A package can be there twice: by its registers, and by memory that its driver maps (`intel-rapl-mmio`).
@@ -104,7 +113,8 @@ impl Source for Rapl {
         for (metrics, domain) in list.iter_mut().zip(&mut self.domains) {
             assign(&mut metrics.domain, &domain.domain);
             assign(&mut metrics.name, &domain.name);
-            let used = domain.used(tick.at).map(|(micros, time)| (micros as f64 / 1e6, time.as_secs_f64()));
+            let used =
+                domain.used(tick.at, &mut self.gains).map(|(micros, time)| (micros as f64 / 1e6, time.as_secs_f64()));
             metrics.joules = used.map(|(joules, _)| joules);
             metrics.watts = used.map(|(joules, secs)| if secs > 0.0 { joules / secs } else { 0.0 });
         }
@@ -152,6 +162,29 @@ mod tests {
         std::fs::write(package.join("energy_uj"), "25000000\n")?;
         let list = read(&mut *source, 3);
         assert_eq!((list[0].joules, list[0].watts), (Some(20.0), Some(5.0)));
+        Ok(())
+    }
+
+    /// 50 kJ, and then 1 J: a wrap would be 212 kJ, as much as nothing can use in two seconds.
+    #[test]
+    fn a_counter_that_begins_anew_has_not_wrapped() -> anyhow::Result<()> {
+        let root = tempfile::tempdir()?;
+        let package = root.path().join("class/powercap/intel-rapl:0");
+        std::fs::create_dir_all(&package)?;
+        std::fs::write(package.join("max_energy_range_uj"), "262143328850\n")?;
+        std::fs::write(package.join("energy_uj"), "50000000000\n")?;
+        let mut source = EnergyConfig {}.build(&Host::new("/proc", root.path()))?.unwrap();
+        read(&mut *source, 0);
+        let mut used = |number, microjoules: u64| -> anyhow::Result<_> {
+            std::fs::write(package.join("energy_uj"), format!("{microjoules}\n"))?;
+            let list = read(&mut *source, number);
+            Ok((list[0].joules, list[0].watts))
+        };
+        assert_eq!(used(1, 1_000_000)?, (None, None));
+        assert_eq!(used(2, 11_000_000)?, (Some(10.0), Some(5.0)));
+        // A kernel that does not say where it wraps.
+        let second = Duration::from_secs(1);
+        assert_eq!((wrapped(0, 9, 5, second), wrapped(10, 9, 5, second)), (None, Some(6)));
         Ok(())
     }
 

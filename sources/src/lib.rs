@@ -13,6 +13,7 @@ mod energy;
 pub mod fork_mark;
 #[doc(hidden)]
 pub mod fuzzing;
+mod gains;
 mod gpu;
 mod host;
 pub mod job;

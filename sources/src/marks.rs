@@ -67,6 +67,12 @@ impl MarkSource {
         Ok(Self { pipe, buffer: Vec::new(), since_ms: now_ms() })
     }
 
+    /// The number of the descriptor, where that is not the one that programs try first.
+    pub fn unusual_descriptor(&self) -> Option<i32> {
+        let number = self.pipe.as_raw_fd();
+        (number != *MARK_DESCRIPTORS.start()).then_some(number)
+    }
+
     /// Appends what there is to the buffer, in which part of a line can be left.
     fn read(&mut self) -> io::Result<()> {
         while self.buffer.len() < 2 * PIPE {

@@ -1,5 +1,6 @@
 //! Pressure stall information: `/proc/pressure/cpu`, `memory` and `io`.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use resource_tracker_core::{
@@ -9,6 +10,7 @@ use resource_tracker_metrics::{PressureMetrics, ResourcePressure, Stall};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::gains::Gains;
 use crate::procfile::{FASTEST, ProcFile, percent};
 use crate::scan::{decimal, lines, number, words};
 
@@ -20,9 +22,9 @@ pub struct PressureConfig {}
 impl SourceConfig for PressureConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         // With `psi=0` the files are there and opening them fails.
-        let open =
-            |name| Resource { file: ProcFile::open_if_present(host.procfs.join("pressure").join(name)), before: None };
-        let pressure = Pressure { cpu: open("cpu"), memory: open("memory"), io: open("io"), irq: open("irq") };
+        let open = |name| Resource::open(host.procfs.join("pressure").join(name));
+        let [cpu, memory, io, irq] = ["cpu", "memory", "io", "irq"].map(open);
+        let pressure = Pressure { cpu, memory, io, irq, gains: Gains::new("pressure") };
         let here = [&pressure.cpu, &pressure.memory, &pressure.io, &pressure.irq]
             .iter()
             .any(|resource| resource.file.is_some());
@@ -45,14 +47,16 @@ struct Pressure {
     memory: Resource,
     io: Resource,
     irq: Resource,
+    gains: Gains,
 }
 
 impl Source for Pressure {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        let Self { cpu, memory, io, irq } = self;
-        let cpu = cpu.read(tick.at).map(|cpu| ResourcePressure { full: None, ..cpu });
-        let irq = irq.read(tick.at).and_then(|irq| irq.full);
-        *out.section() = PressureMetrics { cpu, memory: memory.read(tick.at), io: io.read(tick.at), irq };
+        let Self { cpu, memory, io, irq, gains } = self;
+        let mut read = |resource: &mut Resource| resource.read(tick.at, gains);
+        let cpu = read(cpu).map(|cpu| ResourcePressure { full: None, ..cpu });
+        let irq = read(irq).and_then(|irq| irq.full);
+        *out.section() = PressureMetrics { cpu, memory: read(memory), io: read(io), irq };
         Ok(())
     }
 }
@@ -64,18 +68,22 @@ struct Resource {
 }
 
 impl Resource {
-    /// `None` where the kernel does not say; a file that fails once is tried again at the next tick.
-    fn read(&mut self, at: Instant) -> Option<ResourcePressure> {
-        let now = parse(self.file.as_mut()?.read().ok()?)?;
+    fn open(path: PathBuf) -> Self {
+        Self { file: ProcFile::open_if_present(path), before: None }
+    }
+
+    /// `None` where the kernel does not say, or began anew; a file that fails once is tried again at the next tick.
+    fn read(&mut self, at: Instant, gains: &mut Gains) -> Option<ResourcePressure> {
+        let now = self.file.as_mut()?.parse(parse)?;
         let (before, then) = self.before.replace((now, at)).unwrap_or((now, at));
         let micros = at.saturating_duration_since(then).as_secs_f64() * 1e6;
-        let stall = |now: Line, before: Line| Stall {
-            avg10_pct: now.avg10,
-            interval_pct: percent(now.total.saturating_sub(before.total) as f64, micros).min(100.0),
+        let mut stall = |now: Line, before: Line| {
+            let waited = gains.of("/proc/pressure", now.total, before.total)?;
+            Some(Stall { avg10_pct: now.avg10, interval_pct: percent(waited as f64, micros).min(100.0) })
         };
         Some(ResourcePressure {
-            some: stall(now.some, before.some),
-            full: now.full.map(|full| stall(full, before.full.unwrap_or(full))),
+            some: stall(now.some, before.some)?,
+            full: now.full.and_then(|full| stall(full, before.full.unwrap_or(full))),
         })
     }
 }
@@ -121,40 +129,51 @@ mod tests {
             &path,
             "some avg10=1.50 avg60=0.00 avg300=0.00 total=1000000\nfull avg10=0.25 avg60=0.00 avg300=0.00 total=500000\n",
         )?;
-        let mut resource = Resource { file: ProcFile::open_if_present(path.clone()), before: None };
+        let (mut resource, mut gains) = (Resource::open(path.clone()), Gains::new("pressure"));
         let start = Instant::now();
-        assert_eq!(resource.read(start).map(|pressure| pressure.some.interval_pct), Some(0.0));
+        let mut read = |seconds| resource.read(start + Duration::from_secs(seconds), &mut gains);
+        assert_eq!(read(0).map(|pressure| pressure.some.interval_pct), Some(0.0));
         std::fs::write(
             &path,
             "some avg10=2.00 avg60=0.00 avg300=0.00 total=1500000\nfull avg10=0.25 avg60=0.00 avg300=0.00 total=600000\n",
         )?;
-        let pressure = resource.read(start + Duration::from_secs(1));
+        let pressure = read(1);
         assert_eq!(pressure.map(|pressure| pressure.some), Some(Stall { avg10_pct: 2.0, interval_pct: 50.0 }));
         assert_eq!(pressure.and_then(|pressure| pressure.full).map(|full| full.interval_pct), Some(10.0));
         // What is read after it could not be read covers all the time since.
         std::fs::write(&path, "")?;
-        assert!(resource.read(start + Duration::from_secs(2)).is_none());
+        assert!(read(2).is_none());
         std::fs::write(&path, "some avg10=2.00 avg60=0.00 avg300=0.00 total=2100000\n")?;
-        let pressure = resource.read(start + Duration::from_secs(3));
+        let pressure = read(3);
         assert_eq!(pressure.map(|pressure| pressure.some.interval_pct), Some(30.0));
+        std::fs::write(&path, "some avg10=2.00 avg60=0.00 avg300=0.00 total=7\n")?;
+        assert!(read(4).is_none(), "it began anew");
+        assert_eq!(read(5).map(|pressure| pressure.some.interval_pct), Some(0.0));
         Ok(())
     }
 
-    /// The kernel prints zeros: that nobody of a whole machine has a CPU is not defined.
+    /// The kernel prints zeros: that nobody of a whole machine has a CPU is not defined. Of interrupts there is only `full`.
     #[test]
     fn the_cpus_of_a_machine_have_no_full() -> anyhow::Result<()> {
         let root = tempfile::tempdir()?;
         std::fs::create_dir(root.path().join("pressure"))?;
-        let line = "avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
-        for name in ["cpu", "memory"] {
-            std::fs::write(root.path().join("pressure").join(name), format!("some {line}full {line}"))?;
-        }
+        let write = |name: &str, kinds: &[&str], total: u64| {
+            let line = |kind: &&str| format!("{kind} avg10=0.00 avg60=0.00 avg300=0.00 total={total}\n");
+            std::fs::write(root.path().join("pressure").join(name), kinds.iter().map(line).collect::<String>())
+        };
+        write("cpu", &["some", "full"], 0)?;
+        write("memory", &["some", "full"], 0)?;
+        write("irq", &["full"], 1_000_000)?;
         let mut source = PressureConfig::default().build(&Host::new(root.path(), root.path()))?.unwrap();
-        let mut out = Sections::default();
-        source.collect(&Tick::new(0, Instant::now(), Duration::ZERO, Duration::from_secs(1)), &mut out)?;
+        let (mut out, start, second) = (Sections::default(), Instant::now(), Duration::from_secs(1));
+        source.collect(&Tick::new(0, start, Duration::ZERO, second), &mut out)?;
         let metrics = out.get::<PressureMetrics>().unwrap();
         assert_eq!(metrics.cpu.and_then(|cpu| cpu.full), None);
         assert!(metrics.memory.and_then(|memory| memory.full).is_some());
+        write("irq", &["full"], 1_250_000)?;
+        source.collect(&Tick::new(1, start + second, second, second), &mut out)?;
+        let irq = out.get::<PressureMetrics>().and_then(|metrics| metrics.irq);
+        assert_eq!(irq, Some(Stall { avg10_pct: 0.0, interval_pct: 25.0 }));
         Ok(())
     }
 

@@ -10,6 +10,7 @@ use rustix::buffer::spare_capacity;
 use rustix::io::pread;
 
 use crate::job::Stat;
+use crate::scan::words;
 
 /// `seq_file` fills a page as long as the next record fits, so a read that leaves this much of the smallest page is
 /// the last one, and the read that would only say "end of file" is saved. No record of the files read so is longer.
@@ -21,12 +22,14 @@ pub(crate) struct ProcFile {
     path: PathBuf,
     file: File,
     buffer: Vec<u8>,
+    /// Whether it was said that nothing can be made of it.
+    has_said: bool,
 }
 
 impl ProcFile {
     pub(crate) fn open(path: PathBuf) -> anyhow::Result<Self> {
         let file = File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
-        Ok(Self { path, file, buffer: Vec::new() })
+        Ok(Self { path, file, buffer: Vec::new(), has_said: false })
     }
 
     /// The file, or `None` where this kernel has none.
@@ -44,11 +47,35 @@ impl ProcFile {
         self.read_until(1)
     }
 
+    /// What `parse` makes of what it says now; `None` where nothing can be made of it, which is said once.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn try_parse<T>(&mut self, parse: impl FnOnce(&[u8]) -> Option<T>) -> anyhow::Result<Option<T>> {
+        self.read()?;
+        let parsed = parse(&self.buffer);
+        if parsed.is_none() && !std::mem::replace(&mut self.has_said, true) {
+            log::warn!("{} says what cannot be read; what is taken from it is null", self.path.display());
+        }
+        Ok(parsed)
+    }
+
+    /// The same, and `None` as well when it cannot be read.
+    pub(crate) fn parse<T>(&mut self, parse: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
+        self.try_parse(parse).ok()?
+    }
+
     fn read_until(&mut self, less_than: usize) -> anyhow::Result<&[u8]> {
         let read = read_until(&self.file, &mut self.buffer, less_than);
         read.with_context(|| format!("cannot read {}", self.path.display()))?;
         Ok(&self.buffer)
     }
+}
+
+/// That a line of a file cannot be read, by its first word: the rest can be another one every time, and is to be said once.
+pub(crate) fn unreadable(file: &str, line: &[u8]) -> anyhow::Error {
+    let name = String::from_utf8_lossy(words(line).next().unwrap_or_default());
+    anyhow::anyhow!("{file}: the line {name:?} cannot be read")
 }
 
 /// Reads a whole file of procfs from its beginning into `buffer`, in place of what is there.

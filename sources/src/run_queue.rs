@@ -2,10 +2,11 @@
 
 use resource_tracker_core::prelude::*;
 
+use crate::gains::Gains;
 use crate::procfile::ProcFile;
 use crate::scan::{find_near, lines, numbers};
 
-/// What the CPUs ran, and who waited for them: `run_queue`.
+/// What the CPUs ran, and who waited for them: `run_queue`. Null when a counter began anew meanwhile.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct RunQueueMetrics {
     /// Time that tasks waited for a CPU, added up over the tasks. `/proc/schedstat`, field 8 of each `cpu` line
@@ -33,7 +34,11 @@ pub struct RunQueueConfig {}
 #[typetag::deserialize(name = "run-queue")]
 impl SourceConfig for RunQueueConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
-        Ok(Some(Box::new(RunQueue { schedstat: ProcFile::open(host.procfs.join("schedstat"))?, cpus: Vec::new() })))
+        Ok(Some(Box::new(RunQueue {
+            schedstat: ProcFile::open(host.procfs.join("schedstat"))?,
+            cpus: Vec::new(),
+            gains: Gains::new("run-queue"),
+        })))
     }
 
     fn is_plainly_absent(&self, host: &Host) -> bool {
@@ -45,6 +50,7 @@ struct RunQueue {
     schedstat: ProcFile,
     /// Those of a CPU that is offline go on when it comes back.
     cpus: Vec<Cpu>,
+    gains: Gains,
 }
 
 /// What is counted of one since it first came up.
@@ -57,25 +63,33 @@ struct Cpu {
 
 impl Source for RunQueue {
     fn collect(&mut self, _: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        *out.section() = since(self.schedstat.read_to_end()?, &mut self.cpus);
+        *out.section() = since(self.schedstat.read_to_end()?, &mut self.cpus, &mut self.gains);
         Ok(())
     }
 }
 
-/// What came since these were read, which become those of now. One that is new begins now.
-fn since(text: &[u8], cpus: &mut Vec<Cpu>) -> RunQueueMetrics {
-    let (mut wait_nanos, mut turns, mut was_known) = (0u64, 0u64, false);
+/// What came since these were read, which become those of now. One that is new begins now; where one began anew, the sum is
+/// not known.
+fn since(text: &[u8], cpus: &mut Vec<Cpu>, gains: &mut Gains) -> RunQueueMetrics {
+    let (mut wait_nanos, mut turns) = (0u64, 0u64);
+    let (mut was_known, mut has_fallen) = (false, false);
     for (place, now) in lines(text).filter_map(parse_line).enumerate() {
         let Some(known) = find_near(cpus, place, |cpu| cpu.number == now.number) else {
             cpus.push(now);
             continue;
         };
         let before = std::mem::replace(&mut cpus[known], now);
-        wait_nanos = wait_nanos.saturating_add(now.wait_nanos.saturating_sub(before.wait_nanos));
-        turns = turns.saturating_add(now.turns.saturating_sub(before.turns));
+        let mut gained = |now, before| gains.of("/proc/schedstat", now, before);
+        match (gained(now.wait_nanos, before.wait_nanos), gained(now.turns, before.turns)) {
+            (Some(nanos), Some(more)) => {
+                wait_nanos = wait_nanos.saturating_add(nanos);
+                turns = turns.saturating_add(more);
+            }
+            _ => has_fallen = true,
+        }
         was_known = true;
     }
-    if !was_known {
+    if !was_known || has_fallen {
         return RunQueueMetrics::default();
     }
     let secs = wait_nanos as f64 / 1e9;
@@ -105,9 +119,13 @@ mod tests {
         };
         let mut cpus = vec![Cpu { number: 0, wait_nanos: 10, turns: 1 }, Cpu { number: 1, wait_nanos: 20, turns: 1 }];
         let expected = RunQueueMetrics { wait_secs: Some(0.004), turns: Some(8), wait_ms_per_turn: Some(0.5) };
+        let mut gains = Gains::new("run-queue");
+        let mut since = |text: &[u8], cpus: &mut Vec<Cpu>| since(text, cpus, &mut gains);
         assert_eq!(since(text(4_000_010).as_bytes(), &mut cpus), expected);
         assert_eq!((cpus[0].wait_nanos, cpus[1].turns), (4_000_010, 6));
         let none = RunQueueMetrics { wait_secs: Some(0.0), turns: Some(0), wait_ms_per_turn: None };
+        assert_eq!(since(text(4_000_010).as_bytes(), &mut cpus), none);
+        assert_eq!(since(text(30).as_bytes(), &mut cpus), RunQueueMetrics::default(), "it began anew");
         assert_eq!(since(text(30).as_bytes(), &mut cpus), none);
         assert_eq!(since(b"version 15\n", &mut cpus), RunQueueMetrics::default());
     }
@@ -141,7 +159,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_text_is_read_or_refused(text in "(cpu[0-9 ]{0,60}\n|[a-z0-9 ]{0,20}\n){0,6}") {
-            since(text.as_bytes(), &mut Vec::new());
+            since(text.as_bytes(), &mut Vec::new(), &mut Gains::new("run-queue"));
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use resource_tracker_core::prelude::*;
 
+use crate::gains::Gains;
 use crate::procfile::ProcFile;
 use crate::scan::{lines, number, words};
 
-/// What TCP had to do again, and what it turned away: `tcp`.
+/// What TCP had to do again, and what it turned away: `tcp`. Null when the counter began anew meanwhile.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct TcpMetrics {
     /// Segments that were sent once more, because nobody acknowledged them. `Tcp`, `RetransSegs`
@@ -35,25 +36,33 @@ impl SourceConfig for TcpConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         let snmp = ProcFile::open(host.procfs.join("self/net/snmp"))?;
         let netstat = ProcFile::open_if_present(host.procfs.join("self/net/netstat"));
-        Ok(Some(Box::new(Tcp { snmp, netstat, before: [None; 3] })))
+        Ok(Some(Box::new(Tcp { snmp, netstat, before: [None; 3], gains: Gains::new("tcp") })))
     }
 }
 
 struct Tcp {
     snmp: ProcFile,
     netstat: Option<ProcFile>,
+    /// What each said last.
     before: [Option<u64>; 3],
+    gains: Gains,
 }
 
 impl Source for Tcp {
     fn collect(&mut self, _: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        let netstat = self.netstat.as_mut().and_then(|file| file.read().ok()).unwrap_or_default();
-        let listen = [b"ListenOverflows", &b"ListenDrops"[..]].map(|name| value(netstat, b"TcpExt:", name));
-        let now = [value(self.snmp.read()?, b"Tcp:", b"RetransSegs"), listen[0], listen[1]];
-        let before = std::mem::replace(&mut self.before, now);
-        let mut since = now.into_iter().zip(before).map(|(now, before)| Some(now?.saturating_sub(before?)));
-        let mut next = || since.next().flatten();
-        *out.section() = TcpMetrics { retransmits: next(), listen_overflows: next(), listen_drops: next() };
+        let retransmits = self.snmp.parse(|text| value(text, b"Tcp:", b"RetransSegs"));
+        let listen = |text: &[u8]| {
+            let of = |name| value(text, b"TcpExt:", name);
+            Some((of(b"ListenOverflows")?, of(b"ListenDrops")?))
+        };
+        let (overflows, drops) = self.netstat.as_mut().and_then(|file| file.parse(listen)).unzip();
+        let [retransmits_before, overflows_before, drops_before] = &mut self.before;
+        let mut gained = |now, before| self.gains.since("TCP", now, before);
+        *out.section() = TcpMetrics {
+            retransmits: gained(retransmits, retransmits_before),
+            listen_overflows: gained(overflows, overflows_before),
+            listen_drops: gained(drops, drops_before),
+        };
         Ok(())
     }
 }
@@ -65,10 +74,60 @@ fn value(text: &[u8], protocol: &[u8], name: &[u8]) -> Option<u64> {
     number(words(names).zip(words(values)).find(|(other, _)| *other == name)?.1)
 }
 
-#[test]
-fn it_is_found_by_its_name() {
-    let text = b"Udp: In\nUdp: 7\nTcp: OutSegs RetransSegs InErrs\nTcp: 10 3 0\nTcpExt: A ListenDrops\nTcpExt: 1 5\n";
-    assert_eq!(value(text, b"Tcp:", b"RetransSegs"), Some(3));
-    assert_eq!(value(text, b"TcpExt:", b"ListenDrops"), Some(5));
-    assert_eq!(value(text, b"TcpExt:", b"ListenOverflows"), None);
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn it_is_found_by_its_name() {
+        let text =
+            b"Udp: In\nUdp: 7\nTcp: OutSegs RetransSegs InErrs\nTcp: 10 3 0\nTcpExt: A ListenDrops\nTcpExt: 1 5\n";
+        assert_eq!(value(text, b"Tcp:", b"RetransSegs"), Some(3));
+        assert_eq!(value(text, b"TcpExt:", b"ListenDrops"), Some(5));
+        assert_eq!(value(text, b"TcpExt:", b"ListenOverflows"), None);
+    }
+
+    #[test]
+    fn what_came_between_two_readings() -> anyhow::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let net = directory.path().join("self/net");
+        std::fs::create_dir_all(&net)?;
+        let snmp = |count: &str| std::fs::write(net.join("snmp"), format!("Tcp: RetransSegs\nTcp: {count}\n"));
+        let netstat = |counts: &str| {
+            std::fs::write(net.join("netstat"), format!("TcpExt: ListenOverflows ListenDrops\nTcpExt: {counts}\n"))
+        };
+        let host = Host::new(directory.path(), directory.path());
+        let told = |source: &mut dyn Source| -> anyhow::Result<_> {
+            let second = Duration::from_secs(1);
+            let mut out = Sections::default();
+            source.collect(&Tick::new(1, Instant::now(), second, second), &mut out)?;
+            let tcp = out.get::<TcpMetrics>().cloned().unwrap_or_default();
+            Ok((tcp.retransmits, tcp.listen_overflows, tcp.listen_drops))
+        };
+        snmp("100")?;
+        let mut without = TcpConfig {}.build(&host)?.ok_or(anyhow::anyhow!("absent"))?;
+        netstat("7 9")?;
+        let mut source = TcpConfig {}.build(&host)?.ok_or(anyhow::anyhow!("absent"))?;
+        assert_eq!(
+            (told(&mut *source)?, told(&mut *without)?),
+            ((None, None, None), (None, None, None)),
+            "since when?"
+        );
+        snmp("103")?;
+        netstat("7 11")?;
+        assert_eq!((told(&mut *source)?, told(&mut *without)?), ((Some(3), Some(0), Some(2)), (Some(3), None, None)));
+        snmp("junk")?;
+        netstat("8 junk")?;
+        assert_eq!(told(&mut *source)?, (None, None, None));
+        snmp("105")?;
+        netstat("9 11")?;
+        assert_eq!(told(&mut *source)?, (Some(2), Some(2), Some(0)), "since what could be read last");
+        snmp("4")?;
+        assert_eq!(told(&mut *source)?, (None, Some(0), Some(0)), "it began anew");
+        snmp("5")?;
+        assert_eq!(told(&mut *source)?, (Some(1), Some(0), Some(0)));
+        Ok(())
+    }
 }

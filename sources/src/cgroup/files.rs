@@ -26,6 +26,19 @@ pub(super) struct Bytes {
     pub(super) written: u64,
 }
 
+impl Reading {
+    /// What can be counted from later: where a counter cannot be read now, what was read of it before. Not of CPU time, which is
+    /// told by the interval.
+    pub(super) fn or_before(self, before: &Self) -> Self {
+        Self {
+            throttling: self.throttling.or(before.throttling),
+            oom_kills: self.oom_kills.or(before.oom_kills),
+            io: self.io.or(before.io),
+            ..self
+        }
+    }
+}
+
 /// A file that can be missing, and what its text is read as.
 struct Value<T> {
     file: Option<ProcFile>,
@@ -39,7 +52,7 @@ impl<T> Value<T> {
 
     /// `None` as well when the cgroup has been removed.
     fn read(&mut self) -> Option<T> {
-        (self.parse)(self.file.as_mut()?.read().ok()?)
+        self.file.as_mut()?.parse(self.parse)
     }
 }
 
@@ -47,7 +60,8 @@ pub(super) struct Files {
     /// Of v1, which has a file of its own.
     throttling: Value<Throttling>,
     memory: Value<u64>,
-    oom_kills: Value<u64>,
+    /// v1 does not tell before Linux 4.13.
+    oom_kills: Value<Option<u64>>,
     io: Value<Bytes>,
     pids: Value<u64>,
 }
@@ -62,7 +76,7 @@ impl Files {
         Self {
             throttling: Value::open(v1("cpu", "cpu.stat"), Throttling::parse_v1),
             memory: Value::open(pick("memory", "memory.usage_in_bytes", "memory.current"), single),
-            oom_kills: Value::open(pick("memory", "memory.oom_control", "memory.events"), oom_kills),
+            oom_kills: Value::open(pick("memory", "memory.oom_control", "memory.events"), |text| Some(oom_kills(text))),
             io: match v1("blkio", "blkio.throttle.io_service_bytes_recursive") {
                 Some(path) => Value::open(Some(path), io_v1),
                 None => Value::open(v2("io.stat"), io_v2),
@@ -78,7 +92,7 @@ impl Files {
             throttling: self.throttling.read().or(group.cpu.and_then(|cpu| cpu.throttling)),
             memory: self.memory.read(),
             memory_peak: group.memory_peak,
-            oom_kills: self.oom_kills.read(),
+            oom_kills: self.oom_kills.read().flatten(),
             io: self.io.read(),
             pids: self.pids.read(),
         }
@@ -89,26 +103,27 @@ pub(super) fn oom_kills(text: &[u8]) -> Option<u64> {
     value_of(text, "oom_kill")
 }
 
-/// `8:0 rbytes=1 wbytes=2 rios=…`, a line for each device.
+/// `8:0 rbytes=1 wbytes=2 rios=…`, a line for each device. `None` when one cannot be read.
 fn io_v2(text: &[u8]) -> Option<Bytes> {
     let mut sum = Bytes::default();
     for word in lines(text).flat_map(|line| words(line).skip(1)) {
-        let value = |key: &[u8]| word.strip_prefix(key).and_then(number);
-        sum.read = sum.read.saturating_add(value(b"rbytes=").unwrap_or(0));
-        sum.written = sum.written.saturating_add(value(b"wbytes=").unwrap_or(0));
+        if let Some(value) = word.strip_prefix(b"rbytes=") {
+            sum.read = sum.read.saturating_add(number(value)?);
+        } else if let Some(value) = word.strip_prefix(b"wbytes=") {
+            sum.written = sum.written.saturating_add(number(value)?);
+        }
     }
     Some(sum)
 }
 
-/// `8:0 Read 1`, `8:0 Write 2` and others for each device, and `Total 3`.
+/// `8:0 Read 1`, `8:0 Write 2` and others for each device, and `Total 3`. `None` when one cannot be read.
 fn io_v1(text: &[u8]) -> Option<Bytes> {
     let mut sum = Bytes::default();
     for line in lines(text) {
         let mut words = words(line).skip(1);
-        let (Some(kind), Some(value)) = (words.next(), words.next().and_then(number)) else { continue };
-        match kind {
-            b"Read" => sum.read = sum.read.saturating_add(value),
-            b"Write" => sum.written = sum.written.saturating_add(value),
+        match words.next() {
+            Some(b"Read") => sum.read = sum.read.saturating_add(number(words.next()?)?),
+            Some(b"Write") => sum.written = sum.written.saturating_add(number(words.next()?)?),
             _ => (),
         }
     }
@@ -126,12 +141,14 @@ mod tests {
         assert_eq!(oom_kills(b"low 0\noom 3\noom_kill 2\noom_group_kill 0\n"), Some(2));
         let io = b"8:0 rbytes=10 wbytes=20 rios=1 wios=2 dbytes=0 dios=0\n259:0 rbytes=1 wbytes=2\n";
         assert_eq!(io_v2(io), Some(Bytes { read: 11, written: 22 }));
+        assert_eq!((io_v2(b"8:0 rbytes=x wbytes=20\n"), io_v2(b"")), (None, Some(Bytes::default())));
     }
 
     #[test]
     fn v1() {
         let io = b"8:0 Read 10\n8:0 Write 20\n8:0 Sync 30\n8:0 Total 30\n8:16 Read 1\nTotal 31\n";
         assert_eq!(io_v1(io), Some(Bytes { read: 11, written: 20 }));
+        assert_eq!((io_v1(b"8:0 Read 1\n8:0 Write\n"), io_v1(b"Total 0\n")), (None, Some(Bytes::default())));
         assert_eq!(oom_kills(b"oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"), Some(2));
     }
 

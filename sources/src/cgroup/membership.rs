@@ -1,13 +1,15 @@
 //! Where the job is: it can go to another cgroup by itself.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::LIMITS_EVERY;
 use super::hierarchy::Hierarchy;
 use crate::procfile::read_into;
 use crate::scan::lines;
 use crate::slowing::Slowing;
+
+/// Limits can be changed while the job runs, and it can go elsewhere, but they rarely are and it rarely does.
+pub(super) const LIMITS_EVERY: Duration = Duration::from_secs(5);
 
 /// Where the root was when it was looked at last.
 pub(super) struct Membership {

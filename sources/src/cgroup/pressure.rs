@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::gains::Gains;
 use crate::pressure::parse;
 use crate::procfile::ProcFile;
 
@@ -20,12 +21,13 @@ impl Pressure {
     }
 
     /// What came since the last call: of `cpu`, `memory` and `io`.
-    pub(super) fn read(&mut self) -> [Stalled; 3] {
-        [&mut self.cpu, &mut self.memory, &mut self.io].map(Resource::read)
+    pub(super) fn read(&mut self, gains: &mut Gains) -> [Stalled; 3] {
+        [&mut self.cpu, &mut self.memory, &mut self.io].map(|resource| resource.read(gains))
     }
 }
 
-/// Seconds in which some tasks waited, and all that had something to do; `None` where the kernel does not say.
+/// Seconds in which some tasks waited, and all that had something to do; `None` where the kernel does not say, or began
+/// anew.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Stalled {
     pub(super) some: Option<f64>,
@@ -53,17 +55,17 @@ impl Resource {
     }
 
     fn look(&mut self) -> Option<Totals> {
-        let lines = parse(self.file.as_mut()?.read().ok()?)?;
+        let lines = self.file.as_mut()?.parse(parse)?;
         Some(Totals { some: lines.some.total, full: lines.full.map(|full| full.total) })
     }
 
-    fn read(&mut self) -> Stalled {
+    fn read(&mut self, gains: &mut Gains) -> Stalled {
         let Some(now) = self.look() else { return Stalled::default() };
-        let before = self.before.replace(now);
-        let since = |now: u64, before: u64| now.saturating_sub(before) as f64 / 1e6;
+        let Some(before) = self.before.replace(now) else { return Stalled::default() };
+        let mut secs = |now, before| Some(gains.of("the pressure", now, before)? as f64 / 1e6);
         Stalled {
-            some: before.map(|before| since(now.some, before.some)),
-            full: now.full.zip(before.and_then(|before| before.full)).map(|(now, before)| since(now, before)),
+            some: secs(now.some, before.some),
+            full: now.full.zip(before.full).and_then(|(now, before)| secs(now, before)),
         }
     }
 }
@@ -81,8 +83,9 @@ mod tests {
             let text = format!("some avg10=0.00 avg60=0.00 avg300=0.00 total={some}\n{full}");
             fs::write(directory.path().join("cpu.pressure"), text).unwrap();
         };
-        let read = |pressure: &mut Pressure| {
-            let [cpu, memory, io] = pressure.read();
+        let mut gains = Gains::new("cgroup");
+        let mut read = |pressure: &mut Pressure| {
+            let [cpu, memory, io] = pressure.read(&mut gains);
             assert_eq!([memory, io], [Stalled::default(); 2], "no such files");
             (cpu.some, cpu.full)
         };
@@ -100,5 +103,7 @@ mod tests {
         let mut late = Pressure::open(directory.path(), false);
         holds(9_000_000, "");
         assert_eq!((read(&mut late), read(&mut own)), ((None, None), (Some(0.5), None)));
+        holds(7, "");
+        assert_eq!(read(&mut own), (None, None), "it began anew");
     }
 }

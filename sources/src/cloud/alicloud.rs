@@ -2,6 +2,7 @@
 
 use resource_tracker_metrics::CloudMetrics;
 
+use super::answer::cloud;
 use super::metadata::Metadata;
 
 const BASE: &str = "http://100.100.100.200";
@@ -12,5 +13,5 @@ pub(super) fn ask(metadata: &Metadata) -> Option<CloudMetrics> {
     let get = |path: &str| metadata.get(BASE, &format!("/latest/meta-data/{path}"), header.as_slice());
     // Only Alibaba has this name for it.
     let region = get("region-id")?;
-    super::cloud("alicloud", [get("owner-account-id"), Some(region), get("zone-id"), get("instance/instance-type")])
+    cloud("alicloud", [get("owner-account-id"), Some(region), get("zone-id"), get("instance/instance-type")])
 }

@@ -2,6 +2,7 @@
 
 use resource_tracker_metrics::CloudMetrics;
 
+use super::answer::cloud;
 use super::metadata::{Metadata, text};
 
 pub(super) fn ask(metadata: &Metadata) -> Option<CloudMetrics> {
@@ -19,5 +20,5 @@ pub(super) fn ask(metadata: &Metadata) -> Option<CloudMetrics> {
     }
     let identity = get("identity-credentials/ec2/info").and_then(|info| serde_json::from_str(&info).ok());
     let account = identity.and_then(|identity| text(&identity, &["AccountId"]));
-    super::cloud("aws", [account, get("placement/region"), get("placement/availability-zone"), get("instance-type")])
+    cloud("aws", [account, get("placement/region"), get("placement/availability-zone"), get("instance-type")])
 }

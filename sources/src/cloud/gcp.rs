@@ -2,6 +2,7 @@
 
 use resource_tracker_metrics::CloudMetrics;
 
+use super::answer::cloud;
 use super::metadata::Metadata;
 
 pub(super) fn ask(metadata: &Metadata) -> Option<CloudMetrics> {
@@ -14,5 +15,5 @@ pub(super) fn ask(metadata: &Metadata) -> Option<CloudMetrics> {
     let machine_type = last(get("instance/machine-type")?);
     let zone = get("instance/zone").map(last);
     let region = zone.as_ref().and_then(|zone| zone.rsplit_once('-')).map(|(region, _)| region.to_owned());
-    super::cloud("gcp", [get("project/project-id"), region, zone, Some(machine_type)])
+    cloud("gcp", [get("project/project-id"), region, zone, Some(machine_type)])
 }

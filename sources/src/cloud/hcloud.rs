@@ -2,6 +2,7 @@
 
 use resource_tracker_metrics::CloudMetrics;
 
+use super::answer::cloud;
 use super::metadata::Metadata;
 
 pub(super) fn ask(metadata: &Metadata) -> Option<CloudMetrics> {
@@ -11,5 +12,5 @@ pub(super) fn ask(metadata: &Metadata) -> Option<CloudMetrics> {
         Some(value.trim().trim_matches(['"', '\'']).to_owned())
     };
     let zone = get("availability-zone");
-    super::cloud("hcloud", [None, Some(get("region").or_else(|| zone.clone())?), zone, None])
+    cloud("hcloud", [None, Some(get("region").or_else(|| zone.clone())?), zone, None])
 }

@@ -1,6 +1,7 @@
 //! The cloud that the machine is rented from, as its metadata service tells. One file holds one provider.
 
 mod alicloud;
+mod answer;
 mod aws;
 mod azure;
 mod digitalocean;
@@ -56,9 +57,6 @@ struct Cloud {
     endpoint: Option<String>,
 }
 
-/// The longest are those of Oracle, with some 90 characters.
-const LONGEST_NAME: usize = 255;
-
 /// Asks one provider. `None`: it is another one, or none.
 type Provider = fn(&Metadata) -> Option<CloudMetrics>;
 
@@ -98,23 +96,6 @@ fn first_answer(endpoint: Option<&str>) -> CloudMetrics {
     }
     drop(answers);
     inbox.recv_timeout(deadline.saturating_duration_since(Instant::now())).unwrap_or_default()
-}
-
-/// What a provider knows, and nothing that is empty or is no name: an answer can be anything.
-fn cloud(vendor: &str, [account, region, zone, instance_type]: [Option<String>; 4]) -> Option<CloudMetrics> {
-    let known = |value: Option<String>| value.map(|value| value.trim().to_owned()).filter(|value| is_name(value));
-    Some(CloudMetrics {
-        cloud_vendor_id: Some(vendor.to_owned()),
-        cloud_account_id: known(account),
-        cloud_region_id: known(region),
-        cloud_zone_id: known(zone),
-        cloud_instance_type: known(instance_type),
-    })
-}
-
-/// Accounts, regions, zones and types of instances are short words.
-fn is_name(text: &str) -> bool {
-    (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// Asks all providers where every answer is the same: for the fuzz target.

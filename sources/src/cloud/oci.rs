@@ -2,6 +2,7 @@
 
 use resource_tracker_metrics::CloudMetrics;
 
+use super::answer::cloud;
 use super::metadata::{Metadata, text};
 
 pub(super) fn ask(metadata: &Metadata) -> Option<CloudMetrics> {
@@ -10,5 +11,5 @@ pub(super) fn ask(metadata: &Metadata) -> Option<CloudMetrics> {
     let get = |name: &str| text(&instance, &[name]);
     let region = get("canonicalRegionName").or_else(|| get("region"));
     let account = get("tenantId").or_else(|| get("compartmentId"));
-    super::cloud("oci", [account, region, get("availabilityDomain"), Some(get("shape")?)])
+    cloud("oci", [account, region, get("availabilityDomain"), Some(get("shape")?)])
 }

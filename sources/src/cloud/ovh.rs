@@ -3,6 +3,7 @@
 use resource_tracker_metrics::CloudMetrics;
 use serde_json::Value;
 
+use super::answer::cloud;
 use super::metadata::{Metadata, text};
 
 const BASE: &str = "http://169.254.169.254";
@@ -18,7 +19,7 @@ pub(super) fn ask(metadata: &Metadata) -> Option<CloudMetrics> {
     let instance_type = metadata.get(BASE, "/latest/meta-data/instance-type", &[]);
     let zone = get("availability_zone");
     let region = text(&server, &["region"]).or_else(|| text(&server, &["meta", "region"])).or_else(|| zone.clone());
-    super::cloud("ovh", [get("project_id"), region, zone, instance_type])
+    cloud("ovh", [get("project_id"), region, zone, instance_type])
 }
 
 fn has_name_server(network: &Value) -> bool {

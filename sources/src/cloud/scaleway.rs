@@ -2,6 +2,7 @@
 
 use resource_tracker_metrics::CloudMetrics;
 
+use super::answer::cloud;
 use super::metadata::{Metadata, text};
 
 pub(super) fn ask(metadata: &Metadata) -> Option<CloudMetrics> {
@@ -10,5 +11,5 @@ pub(super) fn ask(metadata: &Metadata) -> Option<CloudMetrics> {
     // `fr-par-1` is in `fr-par`.
     let region = zone.as_ref().and_then(|zone| zone.rsplit_once('-')).map(|(region, _)| region.to_owned());
     let account = text(&server, &["project"]).or_else(|| text(&server, &["organization"]));
-    super::cloud("scaleway", [account, region, zone, Some(text(&server, &["commercial_type"])?)])
+    cloud("scaleway", [account, region, zone, Some(text(&server, &["commercial_type"])?)])
 }

@@ -1,6 +1,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 
+use super::answer::cloud;
 use super::*;
 
 /// A metadata service that knows some paths, each with its answer. A path can ask for a header.

@@ -1,11 +1,12 @@
 //! What the kernel counts of each block device: `/proc/diskstats`, or `stat` of the few that matter.
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use resource_tracker_core::Host;
 
-use super::constants::SURVEY;
+use super::constants::{SECTOR, SURVEY};
+use crate::gains::Gains;
 use crate::procfile::ProcFile;
 use crate::scan::{find_near, lines, number, numbers, words};
 
@@ -40,7 +41,31 @@ impl Counters {
     }
 }
 
+/// What was done between two readings.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Done {
+    pub(super) completed: u64,
+    pub(super) bytes: u64,
+    millis: Option<u64>,
+}
+
+impl Done {
+    pub(super) fn latency_ms(&self) -> Option<f64> {
+        (self.completed > 0).then_some(self.millis? as f64 / self.completed as f64)
+    }
+}
+
 impl Transfers {
+    /// What was done since; `None` when the counters of the device began anew.
+    pub(super) fn since(&self, before: &Self, device: &str, gains: &mut Gains) -> Option<Done> {
+        Some(Done {
+            completed: gains.of(device, self.completed, before.completed)?,
+            bytes: gains.of(device, self.sectors, before.sectors)?.saturating_mul(SECTOR),
+            // The kernel keeps it in 32 bits, which go round.
+            millis: self.millis.checked_sub(before.millis),
+        })
+    }
+
     fn plus(self, other: Self) -> Self {
         Self {
             completed: self.completed.saturating_add(other.completed),
@@ -58,14 +83,19 @@ pub(super) struct Devices {
     sysfs: PathBuf,
     round: u64,
     known: Vec<Device>,
+    /// Whether it was said that one could not be read.
+    has_said: bool,
 }
 
 pub(super) struct Device {
     name: String,
     before: Counters,
     now: Counters,
-    /// The round in which it was last read.
+    /// The round in which it was last read, or could not be.
     round: u64,
+    /// For how long it could not be read, until now and before the last reading.
+    unread: Duration,
+    unread_before: Duration,
     /// Its own file. `next` is what was read there, until all files of this round could be read.
     own: Option<ProcFile>,
     next: Option<Counters>,
@@ -77,18 +107,31 @@ impl Device {
         &self.name
     }
 
-    /// What came in over more than one round is no rate of this one: it is left out.
+    /// The time since the reading before, when this one took so long; `None` where it could not be read now.
+    pub(super) fn time_of(&self, elapsed: Duration) -> Option<Duration> {
+        self.unread.is_zero().then_some(self.unread_before + elapsed)
+    }
+
+    /// What came in over more than one round is no rate of this one: it is left out, unless it could not be read before.
     fn update(&mut self, now: Counters, round: u64) {
         self.before = if self.round + 1 == round { self.now } else { now };
         self.now = now;
         self.round = round;
+        self.unread_before = std::mem::take(&mut self.unread);
+    }
+
+    /// It could not be read: nothing came as yet.
+    fn miss(&mut self, elapsed: Duration, round: u64) {
+        self.before = self.now;
+        self.round = round;
+        self.unread += elapsed;
     }
 }
 
 impl Devices {
     pub(super) fn open(host: &Host) -> anyhow::Result<Self> {
         let list = ProcFile::open(host.procfs.join("diskstats"))?;
-        Ok(Self { list, listed: None, sysfs: host.sysfs.clone(), round: 0, known: Vec::new() })
+        Ok(Self { list, listed: None, sysfs: host.sysfs.clone(), round: 0, known: Vec::new(), has_said: false })
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Device> {
@@ -109,12 +152,17 @@ impl Devices {
 
     /// Reads the counters, of those that are no disk at times only. Says whether a device came up or began to work that
     /// was not known.
-    pub(super) fn read(&mut self, at: Instant, is_disk: impl Fn(&str) -> bool) -> anyhow::Result<bool> {
+    pub(super) fn read(
+        &mut self,
+        at: Instant,
+        elapsed: Duration,
+        is_disk: impl Fn(&str) -> bool,
+    ) -> anyhow::Result<bool> {
         let is_due = self.listed.is_none_or(|listed| at.saturating_duration_since(listed) >= SURVEY);
         let round = self.round + 1;
         let mut has_news = false;
         if is_due || !self.read_own(round, is_disk) {
-            has_news = self.read_list(round)?;
+            has_news = self.read_list(elapsed, round)?;
             self.listed = Some(at);
         }
         // After a reading that failed, the next one counts from the last that did not.
@@ -143,9 +191,15 @@ impl Devices {
         all_read
     }
 
-    fn read_list(&mut self, round: u64) -> anyhow::Result<bool> {
-        let mut has_news = false;
-        for (place, (name, now)) in lines(self.list.read()?).filter_map(parse_line).enumerate() {
+    /// Where a line cannot be read, nobody is taken for gone.
+    fn read_list(&mut self, elapsed: Duration, round: u64) -> anyhow::Result<bool> {
+        let (mut has_news, mut has_garbage) = (false, false);
+        let parse = |line| {
+            let device = parse_line(line);
+            has_garbage |= device.is_none();
+            device
+        };
+        for (place, (name, now)) in lines(self.list.read()?).filter_map(parse).enumerate() {
             match find_near(&self.known, place, |device| device.name == name) {
                 Some(index) => {
                     let device = &mut self.known[index];
@@ -160,6 +214,8 @@ impl Devices {
                         before: now,
                         now,
                         round,
+                        unread: Duration::ZERO,
+                        unread_before: Duration::ZERO,
                         own: None,
                         next: None,
                         is_disk: false,
@@ -167,7 +223,13 @@ impl Devices {
                 }
             }
         }
-        self.known.retain(|device| device.round == round);
+        match has_garbage {
+            true => self.known.iter_mut().filter(|it| it.round != round).for_each(|it| it.miss(elapsed, round)),
+            false => self.known.retain(|device| device.round == round),
+        }
+        if has_garbage && !std::mem::replace(&mut self.has_said, true) {
+            log::warn!("source disk: a device in /proc/diskstats cannot be read; its figures are null until it can");
+        }
         Ok(has_news)
     }
 }
@@ -196,8 +258,6 @@ fn parse_counters(text: &[u8]) -> Option<Counters> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -217,7 +277,7 @@ mod tests {
         let mut devices = Devices::open(&Host::new(root, root))?;
         let start = Instant::now();
         let mut read = |millis: u64| {
-            let news = devices.read(start + Duration::from_millis(millis), |name| name == "sda")?;
+            let news = devices.read(start + Duration::from_millis(millis), Duration::ZERO, |name| name == "sda")?;
             let mut seen = devices.iter().map(|device| (device.before.reads.completed, device.now.reads.completed));
             anyhow::Ok((seen.next(), seen.count() + 1, news))
         };
@@ -249,7 +309,7 @@ mod tests {
         let start = Instant::now();
         let mut read = |millis: u64, reads: u64, is_disk: bool| {
             std::fs::write(root.join("block/sda/stat"), format!("{reads} 0 8 1 5 0 50 10 0 500 900\n"))?;
-            devices.read(start + Duration::from_millis(millis), |name| is_disk && name == "sda")?;
+            devices.read(start + Duration::from_millis(millis), Duration::ZERO, |name| is_disk && name == "sda")?;
             let sda = devices.iter().next().map(|device| (device.before.reads.completed, device.now.reads.completed));
             anyhow::Ok(sda)
         };
@@ -269,13 +329,13 @@ mod tests {
         let mut devices = Devices::open(&Host::new(directory.path(), directory.path()))?;
         let start = Instant::now();
         let seen = |devices: &Devices| devices.known[0].now.reads.completed - devices.known[0].before.reads.completed;
-        devices.read(start, |_| true)?;
+        devices.read(start, SURVEY, |_| true)?;
         // A folder can be opened and not be read.
         let good = std::mem::replace(&mut devices.list, ProcFile::open(directory.path().to_owned())?);
-        assert!(devices.read(start + SURVEY, |_| true).is_err());
+        assert!(devices.read(start + SURVEY, SURVEY, |_| true).is_err());
         devices.list = good;
         write(17)?;
-        devices.read(start + SURVEY * 2, |_| true)?;
+        devices.read(start + SURVEY * 2, SURVEY, |_| true)?;
         assert_eq!(seen(&devices), 7);
         Ok(())
     }

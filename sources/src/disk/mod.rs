@@ -19,9 +19,10 @@ use resource_tracker_metrics::{DiskMetrics, Disks};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::gains::Gains;
 use crate::procfile::{FIRST_ANSWER, assign, percent, rate};
 use constants::{SECTOR, SURVEY};
-use counters::{Counters, Devices, Transfers};
+use counters::{Counters, Devices};
 use device::Identity;
 pub(crate) use device::storage_bytes;
 use mounts::{Facts, Surveyor};
@@ -43,6 +44,7 @@ impl SourceConfig for DiskConfig {
             asked: now,
             first_wait: FIRST_ANSWER,
             has_news: false,
+            gains: Gains::new("disk"),
         })))
     }
 }
@@ -61,6 +63,7 @@ struct Disk {
     first_wait: Duration,
     /// Whether a device came up or began to work that was not known.
     has_news: bool,
+    gains: Gains,
 }
 
 impl Source for Disk {
@@ -94,14 +97,19 @@ impl Disk {
             fill(&mut list[count]);
             count += 1;
         };
-        let millis = tick.elapsed.as_secs_f64() * 1e3;
-        self.has_news |= self.devices.read(tick.at, |name| facts.devices.contains_key(name))?;
+        self.has_news |= self.devices.read(tick.at, tick.elapsed, |name| facts.devices.contains_key(name))?;
         for device in self.devices.iter() {
             if let Some(identity) = facts.devices.get(device.name()) {
-                entry(&mut |disk| {
-                    set_identity(disk, device.name(), identity);
-                    let (before, now) = self.devices.counters(device, &identity.paths);
-                    set_counters(disk, &before, &now, millis);
+                entry(&mut |disk| match device.time_of(tick.elapsed) {
+                    Some(time) => {
+                        set_identity(disk, device.name(), identity);
+                        let (before, now) = self.devices.counters(device, &identity.paths);
+                        set_counters(disk, &before, &now, time, &mut self.gains);
+                    }
+                    None => {
+                        *disk = DiskMetrics::default();
+                        set_identity(disk, device.name(), identity);
+                    }
                 });
             }
         }
@@ -132,24 +140,25 @@ fn set_identity(disk: &mut DiskMetrics, name: &str, identity: &Identity) {
     assign(&mut disk.mounts, &identity.mounts);
 }
 
-fn set_counters(disk: &mut DiskMetrics, before: &Counters, now: &Counters, millis: f64) {
-    let secs = millis / 1e3;
-    let bytes = |now: &Transfers, before: &Transfers| now.sectors.saturating_sub(before.sectors).saturating_mul(SECTOR);
-    let latency = |now: &Transfers, before: &Transfers| {
-        let done = now.completed.saturating_sub(before.completed);
-        (done > 0).then(|| now.millis.saturating_sub(before.millis) as f64 / done as f64)
-    };
-    disk.read_bytes = bytes(&now.reads, &before.reads);
-    disk.write_bytes = bytes(&now.writes, &before.writes);
-    disk.read_bytes_per_sec = Some(rate(disk.read_bytes, 0, secs));
-    disk.write_bytes_per_sec = Some(rate(disk.write_bytes, 0, secs));
+/// What was counted in this time; null where a counter began anew.
+fn set_counters(disk: &mut DiskMetrics, before: &Counters, now: &Counters, time: Duration, gains: &mut Gains) {
+    let (secs, millis) = (time.as_secs_f64(), time.as_secs_f64() * 1e3);
+    let per_sec = |count: u64| rate(count, 0, secs);
+    let reads = now.reads.since(&before.reads, &disk.device, gains);
+    let writes = now.writes.since(&before.writes, &disk.device, gains);
+    disk.read_bytes = reads.map_or(0, |reads| reads.bytes);
+    disk.write_bytes = writes.map_or(0, |writes| writes.bytes);
+    disk.read_bytes_per_sec = reads.map(|reads| per_sec(reads.bytes));
+    disk.write_bytes_per_sec = writes.map(|writes| per_sec(writes.bytes));
     disk.read_bytes_total = Some(now.reads.sectors.saturating_mul(SECTOR));
     disk.write_bytes_total = Some(now.writes.sectors.saturating_mul(SECTOR));
-    disk.reads_per_sec = Some(rate(now.reads.completed, before.reads.completed, secs));
-    disk.writes_per_sec = Some(rate(now.writes.completed, before.writes.completed, secs));
-    disk.read_latency_ms = latency(&now.reads, &before.reads);
-    disk.write_latency_ms = latency(&now.writes, &before.writes);
-    // The kernel keeps these two in 32 bits of milliseconds on some versions; a wrap is a reset.
-    disk.queue_length = Some(rate(now.weighted_millis, before.weighted_millis, millis));
-    disk.utilization_pct = Some(percent(now.busy_millis.saturating_sub(before.busy_millis) as f64, millis).min(100.0));
+    disk.reads_per_sec = reads.map(|reads| per_sec(reads.completed));
+    disk.writes_per_sec = writes.map(|writes| per_sec(writes.completed));
+    disk.read_latency_ms = reads.and_then(|reads| reads.latency_ms());
+    disk.write_latency_ms = writes.and_then(|writes| writes.latency_ms());
+    // The kernel keeps these two in 32 bits of milliseconds on some versions, which go round.
+    let weighted = now.weighted_millis.checked_sub(before.weighted_millis);
+    disk.queue_length = weighted.map(|weighted| rate(weighted, 0, millis));
+    let busy = now.busy_millis.checked_sub(before.busy_millis);
+    disk.utilization_pct = busy.map(|busy| percent(busy as f64, millis).min(100.0));
 }

@@ -43,10 +43,58 @@ fn a_sector_is_512_bytes_on_a_4k_drive_too() -> anyhow::Result<()> {
 fn queue_and_utilisation_are_shares_of_the_time() {
     let counters = |busy_millis, weighted_millis| Counters { busy_millis, weighted_millis, ..Counters::default() };
     let mut disk = DiskMetrics::default();
-    set_counters(&mut disk, &counters(100, 1000), &counters(600, 4000), 1000.0);
+    let (second, mut gains) = (Duration::from_secs(1), Gains::new("disk"));
+    set_counters(&mut disk, &counters(100, 1000), &counters(600, 4000), second, &mut gains);
     assert_eq!((disk.utilization_pct, disk.queue_length), (Some(50.0), Some(3.0)));
-    set_counters(&mut disk, &counters(600, 4000), &counters(0, 0), 0.0);
-    assert_eq!((disk.utilization_pct, disk.queue_length), (Some(0.0), Some(0.0)));
+    set_counters(&mut disk, &counters(600, 4000), &counters(700, 4), second, &mut gains);
+    assert_eq!((disk.utilization_pct, disk.queue_length), (Some(10.0), None), "one went round");
+    assert!(!gains.has_said());
+}
+
+#[test]
+fn a_disk_that_begins_anew_has_no_rates() {
+    let counters = |count| {
+        let transfers = counters::Transfers { completed: count, sectors: count, millis: count };
+        Counters { reads: transfers, writes: transfers, busy_millis: count, weighted_millis: count }
+    };
+    let (mut disk, mut gains) = (DiskMetrics::default(), Gains::new("disk"));
+    let second = Duration::from_secs(1);
+    set_counters(&mut disk, &counters(100), &counters(110), second, &mut gains);
+    assert_eq!((disk.read_bytes_per_sec, disk.write_latency_ms, disk.read_bytes), (Some(5120.0), Some(1.0), 5120));
+    set_counters(&mut disk, &counters(110), &counters(8), second, &mut gains);
+    assert_eq!((disk.read_bytes_per_sec, disk.writes_per_sec, disk.write_latency_ms), (None, None, None));
+    assert_eq!((disk.read_bytes, disk.read_bytes_total, disk.utilization_pct), (0, Some(8 * 512), None));
+    assert!(gains.has_said());
+}
+
+#[test]
+fn a_disk_that_cannot_be_read_stays_in_the_list_and_gives_no_spike() -> anyhow::Result<()> {
+    for garbage in ["8 0 sda junk 0 9 0 0 0 0 0 0 0 0\n", "8 0\n"] {
+        let machine = Machine::new()?;
+        machine.add("sda", 1000, &[])?;
+        machine.add("sdb", 1000, &[])?;
+        let line = |name: &str, sectors: u64| format!("8 0 {name} 0 0 0 0 9 0 {sectors} 0 0 0 0\n");
+        machine.write("diskstats", &(line("sda", 10) + &line("sdb", 10)))?;
+        let host = Host::new(machine.0.path(), machine.0.path());
+        let mut source = DiskConfig::default().build(&host)?.context("absent")?;
+        let mut told = |number, text: String| -> anyhow::Result<Vec<(String, Option<f64>, u64)>> {
+            machine.write("diskstats", &text)?;
+            let mut out = Sections::default();
+            source.collect(&tick(number, 1), &mut out)?;
+            let disks = out.get::<Disks>().map(|list| list.0.clone()).unwrap_or_default();
+            Ok(disks.into_iter().map(|disk| (disk.device, disk.write_bytes_per_sec, disk.write_bytes)).collect())
+        };
+        let (sda, sdb) = ("sda".to_owned(), "sdb".to_owned());
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while told(0, line("sda", 10) + &line("sdb", 10))?.is_empty() {
+            assert!(Instant::now() < deadline);
+        }
+        let expected = [(sda.clone(), None, 0), (sdb.clone(), Some(512.0), 512)];
+        assert_eq!(told(1, garbage.to_owned() + &line("sdb", 11))?, expected, "{garbage}");
+        let expected = [(sda, Some(2048.0), 4096), (sdb, Some(0.0), 0)];
+        assert_eq!(told(2, line("sda", 18) + &line("sdb", 11))?, expected, "over two seconds");
+    }
+    Ok(())
 }
 
 /// A machine whose block devices are files in a folder.

@@ -71,13 +71,13 @@ impl Group {
 
     fn read_memory(&mut self, anon: u64, now: Instant, last: bool) {
         let Some(files) = &mut self.memory else { return };
-        self.reading.memory_peak = files.peak.as_mut().and_then(|file| number(words(file.read().ok()?).next()?));
+        self.reading.memory_peak = files.peak.as_mut().and_then(|file| file.parse(|text| number(words(text).next()?)));
         let is_due = |at| now.saturating_duration_since(at) >= FASTEST;
         let is_outgrown = self.peak_before.is_some_and(|peak| anon > peak);
         if last || is_outgrown || self.reading.memory_stat_at.is_none_or(is_due) {
             self.peak_before = self.reading.memory_peak;
             // After the peak, so that no page cache which came meanwhile counts.
-            self.reading.memory_stat = files.stat.as_mut().and_then(|file| (files.parse_stat)(file.read().ok()?));
+            self.reading.memory_stat = files.stat.as_mut().and_then(|file| file.parse(files.parse_stat));
             self.reading.memory_stat_at = Some(now);
         }
     }
@@ -85,9 +85,9 @@ impl Group {
     fn read_cpu(&mut self) -> anyhow::Result<Option<CpuStat>> {
         let read = match &mut self.cpu {
             None => Ok(None),
-            Some(CpuFile::Unified(file)) => file.read().map(CpuStat::parse_v2),
+            Some(CpuFile::Unified(file)) => file.try_parse(CpuStat::parse_v2),
             Some(CpuFile::Cpuacct { usage, stat }) => {
-                usage.read().and_then(|usage| Ok(CpuStat::parse_v1(usage, stat.read()?)))
+                usage.read().and_then(|usage| stat.try_parse(|stat| CpuStat::parse_v1(usage, stat)))
             }
         };
         read.inspect_err(|_| self.cpu = None)

@@ -11,6 +11,8 @@ pub(crate) struct MemoryStat {
     pub(crate) shmem: u64,
     /// What the kernel keeps for itself and gives back when memory is short; v1 does not tell.
     pub(crate) reclaimable: u64,
+    /// The part of the page cache that was not used lately.
+    pub(crate) inactive_file: Option<u64>,
 }
 
 impl MemoryStat {
@@ -18,13 +20,15 @@ impl MemoryStat {
         let shmem = value_of(text, "shmem")?;
         let file = value_of(text, "file")?.saturating_sub(shmem);
         let reclaimable = value_of(text, "slab_reclaimable").unwrap_or(0);
-        Some(Self { anon: value_of(text, "anon")?, file, shmem, reclaimable })
+        let inactive_file = value_of(text, "inactive_file");
+        Some(Self { anon: value_of(text, "anon")?, file, shmem, reclaimable, inactive_file })
     }
 
     pub(crate) fn parse_v1(text: &[u8]) -> Option<Self> {
         let shmem = value_of(text, "total_shmem")?;
         let file = value_of(text, "total_cache")?.saturating_sub(shmem);
-        Some(Self { anon: value_of(text, "total_rss")?, file, shmem, reclaimable: 0 })
+        let inactive_file = value_of(text, "total_inactive_file");
+        Some(Self { anon: value_of(text, "total_rss")?, file, shmem, reclaimable: 0, inactive_file })
     }
 
     /// What the kernel can take back without a loss.
@@ -41,11 +45,11 @@ mod tests {
 
     #[test]
     fn both_versions_tell_page_cache_apart() {
-        let v2 = b"anon 100\nfile 70\nkernel 9\nshmem 20\nfile_mapped 5\nslab_reclaimable 4\n";
-        let stat = MemoryStat { anon: 100, file: 50, shmem: 20, reclaimable: 4 };
+        let v2 = b"anon 100\nfile 70\nkernel 9\nshmem 20\nfile_mapped 5\ninactive_file 30\nslab_reclaimable 4\n";
+        let stat = MemoryStat { anon: 100, file: 50, shmem: 20, reclaimable: 4, inactive_file: Some(30) };
         assert_eq!(MemoryStat::parse_v2(v2), Some(stat));
         assert_eq!(stat.cache(), 54);
-        let v1 = b"cache 1\nrss 1\nshmem 1\ntotal_cache 70\ntotal_rss 100\ntotal_shmem 20\n";
+        let v1 = b"cache 1\nrss 1\nshmem 1\ninactive_file 1\ntotal_cache 70\ntotal_rss 100\ntotal_shmem 20\ntotal_inactive_file 30\n";
         assert_eq!(MemoryStat::parse_v1(v1), Some(MemoryStat { reclaimable: 0, ..stat }));
         assert_eq!((MemoryStat::parse_v1(v2), MemoryStat::parse_v2(b"anon x\nfile 1\nshmem 1\n")), (None, None));
     }

@@ -32,5 +32,6 @@ pub(crate) use member::{Identity, Member, is_of_a_process_that_is_gone};
 pub(crate) use memory_stat::MemoryStat;
 pub(crate) use observer::JobDetails;
 pub(crate) use pids::Pids;
+pub(crate) use stat::Image;
 pub(crate) use status::Memory;
 pub(crate) use tree::{Gone, Heir};

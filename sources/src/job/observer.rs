@@ -122,7 +122,7 @@ impl JobDetails {
     }
 
     /// Those of them that have not ended.
-    pub(crate) fn alive(&self) -> impl Iterator<Item = &Member> {
+    pub(crate) fn alive(&self) -> impl Iterator<Item = &Member> + Clone {
         self.members().iter().filter(|member| !member.stat.is_dead())
     }
 

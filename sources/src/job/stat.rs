@@ -29,7 +29,18 @@ pub struct Stat {
     /// When it began, in clock ticks since the machine's start.
     pub start_time: u64,
     pub(crate) rss: u64,
+    /// Where its stack begins, which is another place after an `exec`. 0 without the permission to trace it.
+    pub(crate) stack: u64,
     pub(crate) exit_signal: i32,
+}
+
+/// A process for as long as it is the same program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Image {
+    pub(crate) pid: i32,
+    start_time: u64,
+    /// The same in those that were forked from it.
+    pub(crate) stack: u64,
 }
 
 impl Stat {
@@ -64,12 +75,17 @@ impl Stat {
             threads: unsigned(field(20)?),
             start_time: unsigned(field(22)?),
             rss: unsigned(field(24)?),
+            stack: unsigned(field(28).unwrap_or(0)),
             exit_signal: field(38).unwrap_or(0) as i32,
         })
     }
 
     pub(crate) fn identity(&self) -> (i32, u64) {
         (self.pid, self.start_time)
+    }
+
+    pub(crate) fn image(&self) -> Image {
+        Image { pid: self.pid, start_time: self.start_time, stack: self.stack }
     }
 
     /// CPU time of the children that it has waited for, in ticks.
@@ -178,7 +194,7 @@ mod tests {
     #[test]
     fn a_name_may_hold_anything() {
         let tail = "S 7 4242 4242 -1 -1 4194304 100 200 3 4 50 60 70 80 20 0 5 0 9999 1000000 321 18446744073709551615 \
-                    1 1 0 0 0 0 0 0 0 0 0 0 17 2 0 0 0 0 0\n";
+                    1 1 140733193388032 0 0 0 0 0 0 0 0 0 17 2 0 0 0 0 0\n";
         for name in ["(sh)", "(a (b) c)", "(x) R 1 (y)", "(new\nline)", "()"] {
             let stat = Stat::parse(format!("4242 {name} {tail}").as_bytes());
             let expected = Stat {
@@ -198,6 +214,7 @@ mod tests {
                 threads: 5,
                 start_time: 9999,
                 rss: 321,
+                stack: 140_733_193_388_032,
                 exit_signal: 17,
             };
             assert_eq!(stat, Some(expected), "{name}");

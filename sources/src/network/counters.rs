@@ -1,6 +1,6 @@
 //! The counters of `/proc/net/dev`.
 
-use crate::scan::numbers;
+use crate::scan::{lines, numbers};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Counters {
@@ -23,8 +23,20 @@ impl Counters {
     }
 }
 
+/// The interfaces of `/proc/net/dev` but loopback. Whether one could not be read comes to be known meanwhile: `has_garbage`.
+pub(super) fn interfaces<'a>(text: &'a [u8], has_garbage: &mut bool) -> impl Iterator<Item = (&'a [u8], Counters)> {
+    // It has headings at least.
+    *has_garbage = text.is_empty();
+    let read = move |line: &'a [u8]| {
+        let interface = parse_line(line);
+        *has_garbage |= interface.is_none() && !line.contains(&b'|');
+        interface
+    };
+    lines(text).filter_map(read).filter(|(name, _)| *name != b"lo")
+}
+
 /// `  eth0: 9014029 240 0 0 …`: eight columns received, eight sent. The two lines of headings have no numbers.
-pub(super) fn parse_line(line: &[u8]) -> Option<(&[u8], Counters)> {
+fn parse_line(line: &[u8]) -> Option<(&[u8], Counters)> {
     let colon = line.iter().rposition(|byte| *byte == b':')?;
     let name = line[..colon].trim_ascii();
     let mut columns = numbers(&line[colon + 1..]);
@@ -41,7 +53,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::scan::lines;
 
     #[test]
     fn agrees_with_the_procfs_crate_about_this_machine() -> anyhow::Result<()> {

@@ -14,15 +14,15 @@ use resource_tracker_core::prelude::*;
 use resource_tracker_metrics::JobNetworkMetrics;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::REFRESH;
-use super::counters::parse_line;
+use super::counters::interfaces;
 use super::known::{Known, Looks, NOWHERE};
-use super::link::{Link, read_links};
+use super::link::{Link, REFRESH};
+use super::links::read_links;
 use super::netlink::{self, Device};
 use crate::job::JobDetails;
 use crate::pid_namespace::speaks_of_us;
 use crate::procfile::read_into;
-use crate::scan::{find_near, lines};
+use crate::scan::find_near;
 use crate::slowing::Slowing;
 
 /// How often the processes of the job are looked at, after a while.
@@ -219,8 +219,8 @@ impl Namespace {
     fn count(&mut self, devices: &[u8], links: Option<&[Link]>, may_be_other: bool) -> (u64, u64, bool) {
         let (mut rx, mut tx) = (0, 0);
         self.known.begin();
-        let devices = lines(devices).filter_map(parse_line).filter(|(name, _)| *name != b"lo");
-        for (near, (name, now)) in devices.enumerate() {
+        let mut has_garbage = false;
+        for (near, (name, now)) in interfaces(devices, &mut has_garbage).enumerate() {
             let Some((place, interface)) = self.known.find(near, name, &now) else { continue };
             if may_be_other && now.fell_since(&interface.counters) {
                 interface.begin_anew();
@@ -234,7 +234,8 @@ impl Namespace {
             (rx, tx) = (rx + received, tx + sent);
             interface.counters = now;
         }
-        (rx, tx, self.known.end())
+        // What came to one that cannot be read comes with its next reading. Of rates there are none.
+        (rx, tx, self.known.end(has_garbage, Duration::ZERO))
     }
 }
 

@@ -2,12 +2,14 @@
 //! get it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use resource_tracker_core::Host;
 use rustix::fs::{PROC_SUPER_MAGIC, statfs};
 
 use super::counters::Counters;
-use super::link::{Link, is_card};
+use super::link::Link;
+use super::links::is_card;
 use super::netlink::{self, Device};
 use crate::procfile::attribute;
 use crate::scan::find_near;
@@ -20,6 +22,8 @@ pub(super) struct Interface {
     counted: Counters,
     /// What it had when it was first seen.
     first: Counters,
+    /// For how long it could not be read.
+    unread: Duration,
     is_here: bool,
 }
 
@@ -42,6 +46,11 @@ impl Interface {
         if self.counted == Counters::default() {
             self.counted = first;
         }
+    }
+
+    /// The time that was not read before a reading that took so long, and this with it.
+    pub(super) fn time_of(&mut self, elapsed: Duration) -> Duration {
+        std::mem::take(&mut self.unread) + elapsed
     }
 
     /// Bytes received and sent that sums are to have now. What comes while it is not known whether they are to have it
@@ -79,9 +88,13 @@ impl Known {
         self.is_new = false;
     }
 
-    /// It has ended. Whether an interface is new, or has another name.
-    pub(super) fn end(&mut self) -> bool {
-        self.interfaces.retain(|interface| interface.is_here);
+    /// It has ended. Whether an interface is new, or has another name. In one that `has_garbage`, nobody is taken for gone: what
+    /// comes again after such a one was there before.
+    pub(super) fn end(&mut self, has_garbage: bool, elapsed: Duration) -> bool {
+        match has_garbage {
+            true => self.interfaces.iter_mut().filter(|it| !it.is_here).for_each(|it| it.unread += elapsed),
+            false => self.interfaces.retain(|interface| interface.is_here),
+        }
         self.has_read = true;
         self.is_new
     }
@@ -108,8 +121,9 @@ impl Known {
             (None, Some(known)) if index.is_none() => known,
             (None, _) => {
                 let counters = self.past(name, now);
-                let (name, counted, first, is_here) = (String::new(), counters, *now, true);
-                self.interfaces.push(Interface { name, index, counters, counted, first, is_here });
+                let (name, unread) = (String::new(), Duration::ZERO);
+                let (counted, first, is_here) = (counters, *now, true);
+                self.interfaces.push(Interface { name, index, counters, counted, first, unread, is_here });
                 self.interfaces.len() - 1
             }
         };
@@ -205,7 +219,7 @@ mod tests {
             interface.counters = now;
             grown.push(bytes.saturating_sub(before));
         }
-        (grown, known.end())
+        (grown, known.end(false, Duration::ZERO))
     }
 
     #[test]

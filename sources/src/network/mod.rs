@@ -5,6 +5,7 @@ mod edge;
 mod job;
 mod known;
 mod link;
+mod links;
 mod netlink;
 
 use std::sync::Arc;
@@ -16,15 +17,14 @@ use resource_tracker_metrics::{NetworkMetrics, Networks};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::gains::Gains;
 use crate::procfile::{FIRST_ANSWER, ProcFile, assign, attribute, rate};
-use crate::scan::{find_near, lines};
-use counters::{Counters, parse_line};
+use crate::scan::find_near;
+use counters::{Counters, interfaces};
 pub use job::JobNetworkConfig;
 use known::{Interface, Known, Looks};
-use link::{Link, Links, UNKNOWN};
-
-/// How often what an interface is, and the state of its link, are read again.
-const REFRESH: Duration = Duration::from_secs(10);
+use link::{Link, REFRESH, UNKNOWN};
+use links::Links;
 
 /// Throughput, packets, errors and link state of every network interface but loopback.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
@@ -53,6 +53,8 @@ impl SourceConfig for NetworkConfig {
             asked: None,
             first_wait: FIRST_ANSWER,
             known: Known::new(looks),
+            gains: Gains::new("network"),
+            has_said: false,
         })))
     }
 }
@@ -75,6 +77,9 @@ struct Network {
     /// How long the first sample waits for the links; nothing once it has waited.
     first_wait: Duration,
     known: Known,
+    gains: Gains,
+    /// Whether it was said that one could not be read.
+    has_said: bool,
 }
 
 impl Source for Network {
@@ -92,7 +97,6 @@ impl Source for Network {
 impl Network {
     /// Waits so long for what is first known of the links.
     fn read(&mut self, tick: &Tick, out: &mut Sections, wait: Duration) -> anyhow::Result<()> {
-        let secs = tick.elapsed.as_secs_f64();
         let waits = Instant::now();
         let links = self.links.as_ref().and_then(|links| links.first_answer(wait));
         let wait = wait.saturating_sub(waits.elapsed());
@@ -102,13 +106,15 @@ impl Network {
         let list = &mut out.section::<Networks>().0;
         let mut count = 0;
         self.known.begin();
-        for (name, now) in lines(self.devices.read()?).filter_map(parse_line).filter(|(name, _)| *name != b"lo") {
+        let mut has_garbage = false;
+        for (name, now) in interfaces(self.devices.read()?, &mut has_garbage) {
             let Some((place, interface)) = self.known.find(count, name, &now) else { continue };
             if count == list.len() {
                 list.push(NetworkMetrics::default());
             }
             let metrics = &mut list[count];
-            fill(metrics, interface, &now, secs);
+            let secs = interface.time_of(tick.elapsed).as_secs_f64();
+            fill(metrics, interface, &now, secs, &mut self.gains);
             let link = find_near(links, place, |link| interface.is_of(link)).map(|place| &links[place]);
             set_link(metrics, link);
             // Without the thread it will never be known: then all count.
@@ -120,7 +126,10 @@ impl Network {
             count += 1;
         }
         list.truncate(count);
-        let is_new = self.known.end();
+        let is_new = self.known.end(has_garbage, tick.elapsed);
+        if has_garbage && !std::mem::replace(&mut self.has_said, true) {
+            log::warn!("source network: an interface in /proc/net/dev cannot be read; it is left out until it can");
+        }
         self.refresh(tick.at, is_new);
         Ok(())
     }
@@ -139,15 +148,16 @@ impl Network {
     }
 }
 
-fn fill(metrics: &mut NetworkMetrics, interface: &Interface, now: &Counters, secs: f64) {
+fn fill(metrics: &mut NetworkMetrics, interface: &Interface, now: &Counters, secs: f64, gains: &mut Gains) {
     let before = &interface.counters;
+    let mut rate_of = |now, before| rate(gains.of(&interface.name, now, before).unwrap_or(0), 0, secs);
     metrics.interface.clear();
     metrics.interface.push_str(&interface.name);
     metrics.ifindex = interface.index;
-    metrics.rx_bytes_per_sec = rate(now.rx.bytes, before.rx.bytes, secs);
-    metrics.tx_bytes_per_sec = rate(now.tx.bytes, before.tx.bytes, secs);
-    metrics.rx_packets_per_sec = rate(now.rx.packets, before.rx.packets, secs);
-    metrics.tx_packets_per_sec = rate(now.tx.packets, before.tx.packets, secs);
+    metrics.rx_bytes_per_sec = rate_of(now.rx.bytes, before.rx.bytes);
+    metrics.tx_bytes_per_sec = rate_of(now.tx.bytes, before.tx.bytes);
+    metrics.rx_packets_per_sec = rate_of(now.rx.packets, before.rx.packets);
+    metrics.tx_packets_per_sec = rate_of(now.tx.packets, before.tx.packets);
     metrics.rx_bytes_total = now.rx.bytes;
     metrics.tx_bytes_total = now.tx.bytes;
     metrics.rx_errors_total = now.rx.errors;
@@ -242,6 +252,39 @@ br-1:2:      10       1    0    0    0     0          0         0       20      
             (eth0.rx_errors_total, eth0.rx_dropped_total, eth0.tx_errors_total, eth0.tx_dropped_total),
             (1, 2, 3, 4)
         );
+        Ok(())
+    }
+
+    /// One that is no card, and a card.
+    #[test]
+    fn a_reading_with_garbage_gives_no_spike_and_loses_no_bytes() -> anyhow::Result<()> {
+        let garbage = ["  tun0: 2000 1 junk 0 0 0 0 0 2000 1 0 0 0 0 0 0\n", "  tun0: junk\n", "  tun0 2000\n", ""];
+        for garbage in garbage {
+            let directory = tempfile::tempdir()?;
+            let root = directory.path();
+            std::fs::create_dir_all(root.join("net"))?;
+            std::fs::create_dir_all(root.join("class/net/eth0/device"))?;
+            let line = |name: &str, bytes: u64| format!("  {name}: {bytes} 1 0 0 0 0 0 0 {bytes} 1 0 0 0 0 0 0\n");
+            let write = |text: String| std::fs::write(root.join("net/dev"), text);
+            write(line("eth0", 5000) + &line("tun0", 1000))?;
+            let mut source =
+                NetworkConfig::default().build(&Host::new(root, root))?.ok_or(anyhow::anyhow!("absent"))?;
+            let mut told = || -> anyhow::Result<Vec<(String, f64)>> {
+                let mut out = Sections::default();
+                source.collect(&tick(1), &mut out)?;
+                let list = out.get::<Networks>().map(|list| list.0.clone()).unwrap_or_default();
+                Ok(list.into_iter().map(|one| (one.interface, one.rx_bytes_per_sec)).collect())
+            };
+            told()?;
+            let is_whole = !garbage.is_empty();
+            write(if is_whole { line("eth0", 5100) + garbage } else { String::new() })?;
+            assert_eq!(told()?, [("eth0".to_owned(), 100.0)][..usize::from(is_whole)], "{garbage:?}");
+            write(line("eth0", 5200) + &line("tun0", 1500))?;
+            let expected = [("eth0".to_owned(), 100.0), ("tun0".to_owned(), 250.0)];
+            assert_eq!(told()?, expected, "over two seconds, where it was left out: {garbage:?}");
+            write(line("eth0", 5200) + &line("tun0", 1507))?;
+            assert_eq!(told()?[1].1, 7.0);
+        }
         Ok(())
     }
 

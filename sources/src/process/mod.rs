@@ -148,7 +148,8 @@ impl Process {
         metrics.process_peak_rss_mib = Some(mib(self.peak_rss));
         metrics.process_peak_memory_mib = Some(mib(most));
         metrics.process_peak_source = Some(source);
-        if job.alive().next().is_none() {
+        // One that is about to end has given its memory back.
+        if tree.rss == 0 {
             return;
         }
         metrics.process_rss_mib = Some(mib(tree.rss));
@@ -158,10 +159,11 @@ impl Process {
         metrics.process_swap_mib = tree.sum.swap.map(mib);
         metrics.process_hugetlb_mib = tree.sum.hugetlb.map(mib);
         metrics.process_kinds_age_secs = Some(tree.age.as_secs_f64());
-        let pss = self.pss.read(job, tick.at);
-        metrics.process_pss_mib = pss.map(|pss| pss.kib as f64 / 1024.0);
-        metrics.process_pss_age_secs = pss.map(|pss| pss.age.as_secs_f64());
-        metrics.process_memory_mib = Some(mib(tree.rss) * pss.map_or(1.0, |pss| pss.share()));
+        self.pss.refresh(job, tick.at);
+        let pss = self.pss.newest(tick.at);
+        metrics.process_pss_mib = pss.map(|(kib, _)| kib as f64 / 1024.0);
+        metrics.process_pss_age_secs = pss.map(|(_, age)| age.as_secs_f64());
+        metrics.process_memory_mib = Some(mib(self.pss.resident(job)));
     }
 }
 
