@@ -3,8 +3,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::bound::Resource;
-use crate::summary::Summary;
 use crate::units::memory;
 
 /// What is asked for above the peak of memory, because the next run is not quite as this one.
@@ -19,9 +17,10 @@ const CORE_ROUNDING: f64 = 0.05;
 
 /// What to ask for, as numbers and as others write them.
 ///
-/// Cores are what 95 % of the samples stay below, rounded up; all that there were, when these were in use for half of the
-/// time, because more may have helped. Memory is the peak and a fifth, rounded up.
+/// Cores are what 95 % of the samples stay below, rounded up; all that there were, or one for each thread, when these were in
+/// use for half of the time or others had them, because more may have helped. Memory is the peak and a fifth, rounded up.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Advice {
     /// Whole cores.
     pub cores: u32,
@@ -44,38 +43,18 @@ pub struct Advice {
 }
 
 impl Advice {
-    /// `None` when no job was tracked, or for too short a time, and when it failed.
-    pub(crate) fn of(summary: &Summary) -> Option<Self> {
-        if !summary.tells_enough() {
-            return None;
-        }
-        // One that failed may not have come to what it needs most for.
-        if summary
-            .outcome
-            .as_ref()
-            .is_some_and(|end| end.signal.is_some() || end.exit_code.is_some_and(|code| code != 0))
-        {
-            return None;
-        }
-        let job = summary.job.as_ref()?;
-        let used = job.cores?;
-        let is_at_limit = job.secs_at_core_limit.is_some_and(|secs| secs >= 0.5 * summary.times.sampled_secs);
-        // What it would have used is not known where it had to wait.
-        let had_to_wait = summary.bound.as_ref().is_some_and(|bound| bound.by == Resource::Contention);
-        let cores = job.core_limit.filter(|_| is_at_limit || had_to_wait).unwrap_or(used.p95).max(used.mean);
-        let gpus = job.peak_gpus_used.map(|used| used as u32);
-        let gpu_memory = job.gpu_memory_mib.map(|memory| memory.peak.ceil() as u64).filter(|memory| *memory > 0);
-        // Files that it has mapped count as well: without room for them it would read them again and again.
-        let peak = job.peak_memory_mib?.max(job.memory_mib.map_or(0.0, |memory| memory.peak));
-        Some(Self::new(cores, peak, gpus, gpu_memory))
-    }
-
     /// For a person: the numbers, and the flags of Slurm.
     pub fn in_words(&self) -> String {
+        format!("{}; Slurm: {}", self.numbers(), self.slurm)
+    }
+
+    /// The numbers alone.
+    pub fn numbers(&self) -> String {
         let plural = |count: u32, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
-        let gpus =
-            self.gpus.filter(|gpus| *gpus > 0).map(|gpus| format!(", {}", plural(gpus, "GPU"))).unwrap_or_default();
-        format!("{}, {}{gpus}; Slurm: {}", plural(self.cores, "core"), memory(self.memory_mib as f64), self.slurm)
+        let held = self.gpu_memory_mib.map(|held| format!(" with {}", memory(held as f64))).unwrap_or_default();
+        let gpus = self.gpus.filter(|gpus| *gpus > 0).map(|gpus| format!(", {}{held}", plural(gpus, "GPU")));
+        let gpus = gpus.unwrap_or_default();
+        format!("{}, {}{gpus}", plural(self.cores, "core"), memory(self.memory_mib as f64))
     }
 
     /// What is enough for all of these.
@@ -87,7 +66,8 @@ impl Advice {
         })
     }
 
-    fn new(cores_used: f64, memory_peak_mib: f64, gpus: Option<u32>, gpu_memory_mib: Option<u64>) -> Self {
+    /// What such a run needs.
+    pub(crate) fn new(cores_used: f64, memory_peak_mib: f64, gpus: Option<u32>, gpu_memory_mib: Option<u64>) -> Self {
         let cores = ((cores_used.min(MOST_CORES) - CORE_ROUNDING).ceil() as u32).max(1);
         let memory_mib = round_up((memory_peak_mib * MEMORY_HEADROOM).ceil().min(MOST_MEMORY_MIB) as u64);
         let wants_gpus = gpus.filter(|gpus| *gpus > 0);
@@ -126,7 +106,10 @@ mod tests {
         let advice = Advice::new(2.5, 891.0, Some(2), Some(5000));
         assert_eq!((advice.cores, advice.memory_mib), (3, 1152), "2.5 cores are not 2");
         assert_eq!(advice.slurm, "--cpus-per-task=3 --mem=1152M --gpus=2");
-        assert_eq!(advice.in_words(), "3 cores, 1.12 GiB, 2 GPUs; Slurm: --cpus-per-task=3 --mem=1152M --gpus=2");
+        assert_eq!(
+            advice.in_words(),
+            "3 cores, 1.12 GiB, 2 GPUs with 4.88 GiB; Slurm: --cpus-per-task=3 --mem=1152M --gpus=2"
+        );
         assert_eq!(advice.docker, "--cpus=3 --memory=1152m --gpus=2");
         assert_eq!(
             advice.kubernetes,

@@ -66,6 +66,7 @@ impl Cgroup {
 
 /// The cgroup that the job was in, over the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct CgroupSummary {
     /// Its path. Last `path`
     pub path: Option<String>,

@@ -12,6 +12,7 @@ const EXACT: usize = 40;
 
 /// A figure of some runs beside that of others.
 #[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
 pub struct Difference {
     /// Which one.
     #[serde(serialize_with = "name")]
@@ -204,6 +205,32 @@ fn change_beyond_noise(difference: &Difference) -> Option<f64> {
 
 /// The differences as a table.
 pub fn comparison_text(differences: &[Difference]) -> String {
+    let rows = table(differences);
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths = [0, 1, 2, 3].map(width);
+    let line = |[figure, baseline, new, change, verdict]: &[String; 5]| {
+        let line = format!(
+            "{figure:a$}  {baseline:>b$}  {new:>c$}  {change:>d$}  {verdict}",
+            a = widths[0],
+            b = widths[1],
+            c = widths[2],
+            d = widths[3]
+        );
+        line.trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
+/// The differences as a table for the page of a job in CI.
+pub fn comparison_markdown(differences: &[Difference]) -> String {
+    let rows = table(differences);
+    let line = |row: &[String; 5]| format!("| {} |\n", row.join(" | "));
+    let lines = rows.iter().map(line).collect::<Vec<_>>();
+    format!("{}| --- | ---: | ---: | ---: | --- |\n{}", lines[0], lines[1..].concat())
+}
+
+/// Its head, and a row for each difference.
+fn table(differences: &[Difference]) -> Vec<[String; 5]> {
     let has_baseline = differences.iter().any(|difference| difference.baseline.is_some());
     let show = |difference: &Difference, value: Option<f64>| match value {
         Some(value) => difference.figure.unit.show(value),
@@ -223,19 +250,7 @@ pub fn comparison_text(differences: &[Difference]) -> String {
         let (baseline, new) = (show(difference, difference.baseline), show(difference, difference.new));
         [difference.figure.name.to_owned(), baseline, new, change, verdict.to_owned()]
     }));
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths = [0, 1, 2, 3].map(width);
-    let line = |[figure, baseline, new, change, verdict]: &[String; 5]| {
-        let line = format!(
-            "{figure:a$}  {baseline:>b$}  {new:>c$}  {change:>d$}  {verdict}",
-            a = widths[0],
-            b = widths[1],
-            c = widths[2],
-            d = widths[3]
-        );
-        line.trim_end().to_owned() + "\n"
-    };
-    rows.iter().map(line).collect()
+    rows
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::figures::{FIGURES, Unit};
+use crate::figures::{FIGURES, NamedFigure, Unit};
 
 /// A figure against a limit.
 #[derive(Debug, Clone)]
@@ -45,6 +45,11 @@ const COMPARISONS: [(&str, Comparison); 6] = [
 ];
 
 impl Condition {
+    /// The figure that it is about.
+    pub fn figure(&self) -> NamedFigure {
+        FIGURES[self.place]
+    }
+
     /// Whether it is so, of a value or a change.
     pub(crate) fn holds(&self, value: f64) -> bool {
         let (Limit::Value(limit) | Limit::Change(limit)) = self.limit;

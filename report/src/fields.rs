@@ -16,17 +16,18 @@ use crate::outcome::OutcomeSummary;
 use crate::run::RunSummary;
 
 /// The fields of a section that are looked at.
-pub(crate) trait Fields: Section + DeserializeOwned + for<'a> From<&'a Self::Whole> {
+pub trait Fields: Section + DeserializeOwned + for<'a> From<&'a Self::Whole> {
     /// The section as its source writes it.
     type Whole: Section;
 }
 
 /// Some of the fields of a type, each of which can be missing.
 macro_rules! fields {
-    ($name:ident of $whole:ty { $($field:ident: $type:ty),* $(,)? }) => {
+    ($vis:vis $name:ident of $whole:ty { $($field:ident: $type:ty),* $(,)? }) => {
         #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
-        pub(crate) struct $name {
-            $(pub(crate) $field: Option<$type>,)*
+        #[doc = concat!("What is looked at of [`", stringify!($whole), "`].")]
+        $vis struct $name {
+            $(#[doc = concat!("`", stringify!($field), "`")] $vis $field: Option<$type>,)*
         }
 
         impl From<&$whole> for $name {
@@ -63,22 +64,24 @@ macro_rules! section {
     };
 }
 
-fields!(CpuFields of CpuMetrics {
+fields!(pub CpuFields of CpuMetrics {
     cores_used: f64,
     steal_cores: f64,
     iowait_cores: f64,
     per_core_pct: Vec<f64>,
+    processes_running: u32,
+    processes_blocked: u32,
 });
 section!(CpuFields of CpuMetrics);
 
-fields!(MemoryFields of MemoryMetrics {
+fields!(pub(crate) MemoryFields of MemoryMetrics {
     total_mib: u64,
     unavailable_mib: u64,
     swap_used_mib: u64,
 });
 section!(MemoryFields of MemoryMetrics);
 
-fields!(NetworkFields of NetworkMetrics {
+fields!(pub(crate) NetworkFields of NetworkMetrics {
     interface: String,
     ifindex: u32,
     is_counted: bool,
@@ -89,7 +92,7 @@ fields!(NetworkFields of NetworkMetrics {
 });
 section!(NetworkList: [NetworkFields] of Networks);
 
-fields!(GpuFields of GpuMetrics {
+fields!(pub(crate) GpuFields of GpuMetrics {
     uuid: String,
     name: String,
     parent_uuid: String,
@@ -104,7 +107,7 @@ fields!(GpuFields of GpuMetrics {
 });
 section!(GpuList: [GpuFields] of Gpus);
 
-fields!(CgroupFields of CgroupMetrics {
+fields!(pub(crate) CgroupFields of CgroupMetrics {
     path: String,
     cpu_limit_cores: f64,
     cpu_throttled_pct: f64,
@@ -121,10 +124,11 @@ fields!(CgroupFields of CgroupMetrics {
 });
 section!(CgroupFields of CgroupMetrics);
 
-fields!(MountFields of DiskMountMetrics {
+fields!(pub(crate) MountFields of DiskMountMetrics {
     mount_point: String,
     filesystem: String,
     used_pct: f64,
+    used_bytes: u64,
     available_bytes: u64,
 });
 

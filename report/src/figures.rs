@@ -5,6 +5,7 @@ use crate::units::{bytes, memory, time};
 
 /// In what a figure is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Unit {
     /// Seconds.
     Seconds,

@@ -112,6 +112,7 @@ impl Gpu {
 
 /// What a GPU, or a part of one, did over the run, for the job and all others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct GpuSummary {
     /// Identifier of the device. `uuid`
     pub uuid: String,

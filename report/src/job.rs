@@ -70,7 +70,7 @@ impl Job {
     }
 
     fn add_processes(&mut self, job: &ProcessMetrics, secs: f64) {
-        self.is_tracked |= job.process_cores_used.is_some();
+        self.is_tracked = self.is_tracked || *job != ProcessMetrics::default();
         self.user.add(job.process_utime_secs);
         self.system.add(job.process_stime_secs);
         self.cores.add(job.process_cores_used, secs);
@@ -135,6 +135,7 @@ impl Job {
 
 /// What the job used over the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct JobSummary {
     /// CPU time in user mode. Sum of `process_utime_secs`
     pub user_secs: Option<f64>,

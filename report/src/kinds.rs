@@ -44,6 +44,12 @@ impl Kinds {
         self.0.get(field).map_or(Kind::Gauge, |(kind, _)| *kind)
     }
 
+    /// Whether anything is known of the fields of a section.
+    pub(crate) fn know(&self, section: &str) -> bool {
+        let mut longer = self.0.range(section.to_owned()..).map_while(|(field, _)| field.strip_prefix(section));
+        longer.any(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    }
+
     /// The unit of a field, where its schema tells.
     pub fn unit(&self, field: &str) -> Option<&str> {
         self.0.get(field)?.1.as_deref()

@@ -8,6 +8,7 @@ mod advice;
 mod bound;
 mod cgroup;
 mod compare;
+mod conclusions;
 mod condition;
 mod counter;
 mod fields;
@@ -17,7 +18,6 @@ mod job;
 mod kinds;
 mod machine;
 mod markdown;
-mod notes;
 mod offer;
 mod other_sections;
 mod outcome;
@@ -32,6 +32,7 @@ mod run;
 mod run_statistics;
 mod servers;
 mod sink;
+mod space;
 mod spans;
 mod statistics;
 mod summary;
@@ -40,22 +41,26 @@ mod tests;
 mod text;
 mod units;
 
+use rows::is_unprintable;
+
 pub use advice::Advice;
 pub use bound::{Bound, Resource};
 pub use cgroup::CgroupSummary;
-pub use compare::{Answer, Difference, Of, Verdict, compare, comparison_text};
+pub use compare::{Answer, Difference, Of, Verdict, compare, comparison_markdown, comparison_text};
 pub use condition::Condition;
+pub use fields::CpuFields;
 pub use figures::{FIGURES, Figures, NamedFigure, Unit};
 pub use gpu::GpuSummary;
 pub use job::JobSummary;
 pub use kinds::{Kind, Kinds};
-pub use machine::{FullFileSystem, MachineSummary, is_image};
+pub use machine::MachineSummary;
 pub use markdown::markdown;
 pub use offer::{Demand, Offer, Present, Server, offer_markdown, offer_text};
 pub use other_sections::{Figure, other_figures};
 pub use outcome::OutcomeSummary;
 pub use phases::PhaseSummary;
 pub use programs::ProgramSummary;
+pub use readable::Readable;
 pub use recorded::{LeftOut, RecordedSample, sample_of};
 pub use recording::{BAD_LINES, LONGEST_LINE, RecordedRun, RunVisitor, check_names, read_runs, visit_runs};
 pub use rows::{Row, Rows, printable, signal_name};
@@ -63,16 +68,25 @@ pub use run::RunSummary;
 pub use run_statistics::RunStatistics;
 pub use servers::{cheapest_server, least_price, wanted_gpus};
 pub use sink::{SummaryConfig, SummaryFormat};
+pub use space::{FullFileSystem, is_image};
 pub use spans::{Span, Spans};
 pub use statistics::Spread;
 pub use summary::{Summary, Times};
 pub use text::{Look, text};
 pub use units::{bytes, memory, time};
 
-/// The summary as one line of JSON.
+/// The summary as one line of JSON. What a terminal would act on, or shows in another order, is escaped.
 ///
 /// # Errors
 /// When it cannot be serialised.
 pub fn json(summary: &Summary) -> serde_json::Result<String> {
-    Ok(serde_json::to_string(summary)? + "\n")
+    let mut line = String::new();
+    for char in serde_json::to_string(summary)?.chars() {
+        match is_unprintable(char) {
+            // They are in texts alone, and of the first 65,536.
+            true => line.push_str(&format!("\\u{:04x}", u32::from(char))),
+            false => line.push(char),
+        }
+    }
+    Ok(line + "\n")
 }

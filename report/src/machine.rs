@@ -8,17 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::counter::{CounterSum, DEVICES};
 use crate::fields::{CpuFields, DiskFields, DiskList, MemoryFields, NetworkList, PressureFields};
 use crate::readable::Readable;
+use crate::space::{FullFileSystem, Fullest};
 use crate::statistics::{Series, Spread};
-
-/// A file system with so much left is not full, whatever its share.
-const ENOUGH_BYTES: u64 = 10_000_000_000;
-
-const IMAGES: [&str; 7] = ["cramfs", "erofs", "fuse.snapfuse", "fuse.squashfuse", "iso9660", "squashfs", "udf"];
-
-/// Whether file systems of this type are made full, and never have room.
-pub fn is_image(filesystem: &str) -> bool {
-    IMAGES.contains(&filesystem)
-}
 
 /// What is added up of the machine's samples.
 #[derive(Default)]
@@ -33,7 +24,7 @@ pub(crate) struct Machine {
     read: CounterSum,
     written: CounterSum,
     busiest_disk: Series,
-    fullest: Option<FullFileSystem>,
+    fullest: Fullest,
     received: CounterSum,
     sent: CounterSum,
     cpu_pressure: Series,
@@ -59,6 +50,7 @@ impl Machine {
         let disks: Vec<DiskFields> =
             readable.fields::<DiskList>(sample).into_iter().flat_map(|disks| disks.0).collect();
         self.add_disks(&disks, secs);
+        self.fullest.add(&disks);
         for network in readable.fields::<NetworkList>(sample).iter().flat_map(|networks| &networks.0) {
             let device = network.ifindex.map(|index| index.to_string()).or_else(|| network.interface.clone());
             if let (Some(device), Some(true)) = (device, network.is_counted) {
@@ -84,18 +76,6 @@ impl Machine {
             self.written.add(device, disk.write_bytes_total, disk.write_bytes_per_sec, secs);
         }
         self.busiest_disk.add(disks.iter().filter_map(|disk| disk.utilization_pct).reduce(f64::max), secs);
-        let mounts = disks.iter().flat_map(|disk| disk.mounts.iter().flatten());
-        for mount in mounts.filter(|mount| mount.filesystem.as_deref().is_some_and(|name| !is_image(name))) {
-            if let (Some(used_pct), Some(available_bytes)) = (mount.used_pct, mount.available_bytes)
-                && let Some(mount_point) = mount.mount_point.clone()
-            {
-                let found = FullFileSystem { mount_point, used_pct, available_bytes };
-                let order = |one: &FullFileSystem| (one.is_full(), one.used_pct);
-                if used_pct > 0.0 && self.fullest.as_ref().is_none_or(|fullest| order(&found) > order(fullest)) {
-                    self.fullest = Some(found);
-                }
-            }
-        }
     }
 
     /// The host is told of in parts: most of it in the first sample, the rest in the last.
@@ -129,7 +109,7 @@ impl Machine {
             disk_read_bytes: self.read.sum(),
             disk_write_bytes: self.written.sum(),
             busiest_disk_pct: self.busiest_disk.spread(),
-            fullest_file_system: self.fullest.clone(),
+            fullest_file_system: self.fullest.summary(),
             network_rx_bytes: self.received.sum(),
             network_tx_bytes: self.sent.sum(),
             cpu_pressure_pct: self.cpu_pressure.mean(),
@@ -141,6 +121,7 @@ impl Machine {
 
 /// What the machine used over the run, the job included.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct MachineSummary {
     /// What is known of the machine itself.
     pub host: HostMetrics,
@@ -176,22 +157,4 @@ pub struct MachineSummary {
     pub memory_pressure_pct: Option<f64>,
     /// Share of time in which a task waited for storage. `pressure`, `io`, `some`
     pub io_pressure_pct: Option<f64>,
-}
-
-impl FullFileSystem {
-    /// Whether nearly all of it is used, and not much is left.
-    pub(crate) fn is_full(&self) -> bool {
-        self.used_pct >= 95.0 && self.available_bytes < ENOUGH_BYTES
-    }
-}
-
-/// A file system when it was fullest.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct FullFileSystem {
-    /// Where it is mounted. `disk`, `mount_point`
-    pub mount_point: String,
-    /// How much of it was used. `disk`, `used_pct`
-    pub used_pct: f64,
-    /// What could still be written. `disk`, `available_bytes`
-    pub available_bytes: u64,
 }

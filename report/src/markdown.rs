@@ -8,13 +8,18 @@ pub fn markdown(summary: &Summary) -> String {
     let rows = Rows::of(summary);
     let mut text = format!("### {}\n\n{}\n\n| | |\n| --- | --- |\n", code(&rows.title), escape(&rows.ending));
     for row in &rows.rows {
-        text += &format!("| **{}** | {} |\n", escape(&row.label), escape(&row.text));
+        let shown = match row.label.as_str() {
+            // Names that anybody can have chosen: a site makes links and mentions of plain text.
+            "Phase" | "Busiest" => code(&row.text).replace('|', "\\|"),
+            _ => escape(&row.text),
+        };
+        text += &format!("| **{}** | {shown} |\n", escape(&row.label));
     }
     if !rows.remarks.is_empty() {
         text.push('\n');
     }
     for (label, remark) in &rows.remarks {
-        let remark = if *label == "Ask for" { code(remark) } else { escape(remark) };
+        let remark = if matches!(*label, "Ask for" | "Missing") { code(remark) } else { escape(remark) };
         text += &format!("- **{label}**: {remark}\n");
     }
     text

@@ -26,6 +26,7 @@ pub struct Demand {
 
 /// A machine that somebody rents out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Server {
     /// Who does, as in `cloud.cloud_vendor_id`.
     pub vendor: String,
@@ -45,6 +46,7 @@ pub struct Server {
 
 /// The cheapest machine that holds what is demanded, and what it would cost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Offer {
     /// What was asked for.
     pub demand: Demand,
@@ -58,6 +60,7 @@ pub struct Offer {
 
 /// What a run costs where it was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Present {
     /// What an hour costs, in US dollars.
     pub usd_per_hour: f64,

@@ -1,6 +1,7 @@
 //! Figures of sections that this crate knows nothing of, such as those of plugins, by their schema.
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 
 use resource_tracker_core::Sample;
 use schemars::JsonSchema;
@@ -29,6 +30,8 @@ const KNOWN: [&str; 13] = [
 /// Those that come after are left out.
 const FIGURES: usize = 2000;
 const LONGEST_PATH: usize = 512;
+/// Sections that are longer are left out: looked into, they take up to eighty times as much.
+const LONGEST_SECTION: usize = 1 << 20;
 /// How deep lists and objects in one another are looked into.
 const DEPTH: u32 = 8;
 
@@ -38,22 +41,37 @@ pub(crate) struct OtherSections {
     figures: BTreeMap<String, (Kind, Level, f64)>,
     /// The most of one sample that were left out.
     left_out: u64,
+    /// A section of which no schema tells what its figures are.
+    unknown: Option<String>,
+    /// The first section that was left out for its length, in how many samples one was.
+    too_long: Option<(&'static str, u64)>,
 }
 
 impl OtherSections {
     pub(crate) fn add(&mut self, sample: &Sample, secs: f64, kinds: &Kinds) {
         let mut left_out = 0;
-        other_figures(sample, kinds, &mut |path, field, value| {
+        let too_long = other_figures(sample, kinds, &mut |path, field, value| {
             left_out += u64::from(!self.add_figure(path, field, value, secs, kinds));
         });
         self.left_out = self.left_out.max(left_out);
+        if let Some(section) = too_long {
+            self.too_long.get_or_insert((section, 0)).1 += 1;
+        }
     }
 
     /// What was too much.
-    pub(crate) fn problem(&self) -> Option<String> {
-        (self.left_out > 0).then(|| {
+    pub(crate) fn problems(&self) -> impl Iterator<Item = String> {
+        let figures = (self.left_out > 0).then(|| {
             format!("{} figures of other sections, or more, are left out: there are more than {FIGURES}", self.left_out)
-        })
+        });
+        let sections = self.too_long.map(|(section, samples)| {
+            let times = if samples == 1 { "time" } else { "times" };
+            format!("section {section}, or another one, was left out {samples} {times}: it has more than 1 MiB")
+        });
+        let unknown = self.unknown.as_ref().map(|section| {
+            format!("what counts in section {section} is not known, so all of it is taken for levels: name its plugin with --plugin")
+        });
+        figures.into_iter().chain(sections).chain(unknown)
     }
 
     /// Says whether there was room for it.
@@ -64,6 +82,10 @@ impl OtherSections {
                 let kind = kinds.of(field);
                 if kind == Kind::Info || self.figures.len() == FIGURES {
                     return kind == Kind::Info;
+                }
+                let section = &field[..field.find(['.', '[']).unwrap_or(field.len())];
+                if self.unknown.is_none() && !kinds.know(section) {
+                    self.unknown = Some(section.to_owned());
                 }
                 self.figures.entry(path.to_owned()).or_insert((kind, Level::default(), 0.0))
             }
@@ -91,13 +113,35 @@ impl OtherSections {
 }
 
 /// Hands over each figure of the sections that are not known by their types: by its path, which tells whose it is
-/// (`infiniband[mlx5_0/1].rx_bytes_total`), and its field, which tells what it is (`infiniband[].rx_bytes_total`).
-pub fn other_figures(sample: &Sample, kinds: &Kinds, take: &mut dyn FnMut(&str, &str, f64)) {
+/// (`infiniband[mlx5_0/1].rx_bytes_total`), and its field, which tells what it is (`infiniband[].rx_bytes_total`). Returns a section
+/// that was left out because it is too long.
+pub fn other_figures(sample: &Sample, kinds: &Kinds, take: &mut dyn FnMut(&str, &str, f64)) -> Option<&'static str> {
     let mut walk = Walk { path: String::new(), field: String::new(), kinds, take };
+    let (mut text, mut too_long) = (Vec::new(), None);
     for (name, section) in sample.sections().filter(|(name, _)| !KNOWN.contains(name)) {
-        if let Ok(section) = serde_json::to_value(section) {
+        text.clear();
+        if serde_json::to_writer(&mut Bounded(&mut text), section).is_err() {
+            too_long = too_long.or(Some(name));
+        } else if let Ok(section) = serde_json::from_slice(&text) {
             walk.below(&[name], &[name], &section, DEPTH);
         }
+    }
+    too_long
+}
+
+/// Takes no more than the text of a section can have.
+struct Bounded<'a>(&'a mut Vec<u8>);
+
+impl Write for Bounded<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > LONGEST_SECTION {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -165,6 +209,7 @@ impl Walk<'_> {
 
 /// A figure over the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Figure {
     /// Mean over the time, of a figure that goes up and down.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -205,11 +250,23 @@ mod tests {
             let line = json!({ "timestamp_ms": 1000, "many": vec![1; count] });
             Sample::from_json(&line.to_string()).unwrap()
         };
+        let gauge = json!({ "kind": "gauge" });
+        let schema = json!({ "properties": { "many": gauge, "short": gauge } });
+        let kinds = Kinds::of_schema(|| schema);
         let mut others = OtherSections::default();
-        others.add(&sample(FIGURES), 1.0, &Kinds::of_schema(|| json!({})));
-        assert_eq!(others.problem(), None);
-        others.add(&sample(FIGURES + 7), 1.0, &Kinds::of_schema(|| json!({})));
-        assert!(others.problem().unwrap().starts_with("7 figures of other sections"), "{:?}", others.problem());
+        others.add(&sample(FIGURES), 1.0, &kinds);
+        assert_eq!(others.problems().count(), 0);
+        others.add(&sample(FIGURES + 7), 1.0, &kinds);
+        let too_long = json!({ "timestamp_ms": 1000, "long": "x".repeat(LONGEST_SECTION), "short": [1] });
+        others.add(&Sample::from_json(&too_long.to_string()).unwrap(), 1.0, &kinds);
+        assert_eq!(others.problems().count(), 1, "a text is no section");
+        let too_long = json!({ "timestamp_ms": 1000, "long": ["x".repeat(LONGEST_SECTION)], "short": [1] });
+        others.add(&Sample::from_json(&too_long.to_string()).unwrap(), 1.0, &kinds);
+        let problems: Vec<String> = others.problems().collect();
+        assert!(problems[0].starts_with("7 figures of other sections"), "{problems:?}");
+        assert!(problems[1].starts_with("section long, or another one, was left out 1 time"), "{problems:?}");
+        others.add(&Sample::from_json(r#"{ "timestamp_ms": 1000, "man": [1] }"#).unwrap(), 1.0, &kinds);
+        assert!(others.problems().last().unwrap().starts_with("what counts in section man is not known"));
     }
 
     #[test]

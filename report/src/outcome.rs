@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// How a run ended, as far as it is known. All but the code and the signal is null where the last sample could not be taken.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct OutcomeSummary {
     /// Code that the command exited with. `outcome`, `exit_code`
     pub exit_code: Option<i32>,

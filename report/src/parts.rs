@@ -82,7 +82,7 @@ mod tests {
         runs
     }
 
-    const FIRST: &str = r#", "run": {"id": "1", "command": ["job"], "started_ms": 1, "interval_secs": 60, "version": "1", "labels": {}, "tags": {}}"#;
+    const FIRST: &str = r#", "run": {"id": "1", "command": [], "started_ms": 1, "interval_secs": 60, "version": "1", "labels": {}, "tags": {}}"#;
     const LAST: &str =
         r#", "outcome": {"exit_code": 0, "signal": null, "wall_secs": 720, "samples": 12, "missed_samples": 0}"#;
 

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::readable::Readable;
-use crate::spans::{OPEN, Open};
+use crate::spans::{OPEN, Open, shortened};
 
 /// Names that come after are not told apart.
 const PHASES: usize = 1000;
@@ -84,10 +84,11 @@ impl Phases {
 
 /// The phase of this mark, which begins. `None` when there are too many.
 fn begin(phases: &mut Vec<PhaseSummary>, mark: &Mark) -> Option<usize> {
-    let known = phases.iter().position(|phase| phase.name == mark.name);
+    let name = shortened(&mark.name);
+    let known = phases.iter().position(|phase| phase.name == name);
     let index = known.or_else(|| {
         (phases.len() < PHASES).then(|| {
-            phases.push(PhaseSummary::new(&mark.name));
+            phases.push(PhaseSummary::new(name));
             phases.len() - 1
         })
     })?;
@@ -102,6 +103,7 @@ fn add(sum: &mut Option<f64>, share: f64, counted: Option<f64>) {
 
 /// What the job used in a phase. A sum is null where a part of it is not known. A sample in which one began or ended is shared out by time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct PhaseSummary {
     /// What the job calls it.
     pub name: String,
@@ -121,15 +123,9 @@ pub struct PhaseSummary {
 
 impl PhaseSummary {
     /// One that is about to begin.
-    fn new(name: &str) -> Self {
+    fn new(name: String) -> Self {
         let nothing = Some(0.0);
-        Self {
-            name: name.to_owned(),
-            cpu_secs: nothing,
-            disk_read_bytes: nothing,
-            disk_write_bytes: nothing,
-            ..Self::default()
-        }
+        Self { name, cpu_secs: nothing, disk_read_bytes: nothing, disk_write_bytes: nothing, ..Self::default() }
     }
 }
 
@@ -170,7 +166,7 @@ mod tests {
         let expected = [("load", 2.25, 3.75, 20.0), ("train", 1.5, 2.0, 30.0), ("step", 0.75, 1.0, 30.0)];
         let expected = expected.map(|(name, secs, cpu, memory)| (name, secs, Some(cpu), Some(memory)));
         assert_eq!(told, expected.map(|(name, secs, cpu, memory)| (name.to_owned(), secs, cpu, memory)));
-        assert_eq!(readable.problems().count(), 0);
+        assert_eq!(readable.problems("figures").count(), 0);
     }
 
     #[test]

@@ -66,6 +66,7 @@ pub(crate) fn largest(programs: &[ProgramSummary]) -> Option<&ProgramSummary> {
 
 /// What the processes of one program used, in the samples in which they were among the busiest of the job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct ProgramSummary {
     /// Its name, of which the kernel keeps 15 bytes. `top_processes`, `name`
     pub name: String,

@@ -10,30 +10,37 @@ use crate::fields::Fields;
 
 /// What could not be read: by section how often, and the first error.
 #[derive(Debug, Default)]
-pub(crate) struct Readable {
+pub struct Readable {
     problems: BTreeMap<&'static str, (u64, String)>,
 }
 
 impl Readable {
     /// Section `T` of whoever wrote it first.
-    pub(crate) fn first<'a, T: Section + DeserializeOwned>(&mut self, sample: &'a Sample) -> Option<Cow<'a, T>> {
+    pub fn first<'a, T: Section + DeserializeOwned>(&mut self, sample: &'a Sample) -> Option<Cow<'a, T>> {
+        // What has its type can be read, and need not be moved about.
+        if let Some(section) = sample.get() {
+            return Some(Cow::Borrowed(section));
+        }
         // All are looked at, so that each that cannot be read is counted.
         sample.read_all::<T>().filter_map(|section| self.read(section)).reduce(|first, _| first)
     }
 
     /// The fields `T` of a section, of whoever wrote it first.
-    pub(crate) fn first_fields<T: Fields>(&mut self, sample: &Sample) -> Option<T> {
-        self.fields(sample).into_iter().next()
+    pub fn first_fields<T: Fields>(&mut self, sample: &Sample) -> Option<T> {
+        match sample.get::<T::Whole>() {
+            Some(whole) => Some(T::from(whole)),
+            None => self.first::<T>(sample).map(Cow::into_owned),
+        }
     }
 
     /// The fields `T` of a section, of all who wrote it.
-    pub(crate) fn fields<T: Fields>(&mut self, sample: &Sample) -> Vec<T> {
+    pub fn fields<T: Fields>(&mut self, sample: &Sample) -> Vec<T> {
         let whole = sample.all::<T::Whole>().map(T::from);
         whole.chain(self.all::<T>(sample).into_iter().map(Cow::into_owned)).collect()
     }
 
     /// Section `T` of all who wrote it.
-    pub(crate) fn all<'a, T: Section + DeserializeOwned>(&mut self, sample: &'a Sample) -> Vec<Cow<'a, T>> {
+    pub fn all<'a, T: Section + DeserializeOwned>(&mut self, sample: &'a Sample) -> Vec<Cow<'a, T>> {
         sample.read_all::<T>().filter_map(|section| self.read(section)).collect()
     }
 
@@ -44,11 +51,11 @@ impl Readable {
         section.map_err(count).ok()
     }
 
-    /// A sentence for each section that could not be read somewhere.
-    pub(crate) fn problems(&self) -> impl Iterator<Item = String> {
-        self.problems.iter().map(|(section, (count, error))| {
+    /// A sentence for each section that could not be read somewhere, and so is not in them there: in the "figures".
+    pub fn problems(&self, them: &str) -> impl Iterator<Item = String> {
+        self.problems.iter().map(move |(section, (count, error))| {
             let times = if *count == 1 { "time" } else { "times" };
-            format!("{section} could not be read {count} {times}, and is not in the figures there: {error}")
+            format!("{section} could not be read {count} {times}, and is not in the {them} there: {error}")
         })
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Whoever wrote it, what is said of it must not be absurd: what is less than nothing, or more than any machine has, is no figure.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::LazyLock;
 
@@ -9,9 +10,14 @@ use resource_tracker_core::registry::Registry;
 use resource_tracker_core::{Sample, sample_schema};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value as Json;
+use serde_json::value::RawValue;
 
 use crate::kinds::{Kind, Kinds};
 
+/// Sections that are longer are no tracker's. In memory they take up to eighty times as much.
+const LONGEST_SECTION: usize = 4 << 20;
+/// No name is longer, and no word of a command that tells anything.
+const LONGEST_TEXT: usize = 4096;
 /// What the kernel can count, and more than there can be of anything.
 const MOST: f64 = 9_223_372_036_854_775_807.0;
 /// The most that there can be of some units.
@@ -50,7 +56,7 @@ pub struct RecordedSample {
     pub impossible: Vec<String>,
 }
 
-/// Reads a line of a recording.
+/// Reads a line of a recording. Of texts that are too long it has the beginning.
 ///
 /// # Errors
 /// What the line is instead, to be said after its number.
@@ -59,18 +65,20 @@ pub fn sample_of(line: &[u8]) -> Result<RecordedSample, String> {
         return Err("is of a CSV; only JSON Lines can be read (--format json)".into());
     }
     let text = std::str::from_utf8(line).map_err(|_| "is no text")?;
-    let (sample, impossible) = match has_impossible(text) {
-        false => (Sample::from_json(text), Vec::new()),
+    if let Some(section) = longer_section(text) {
+        return Err(format!("has a section {section:?} of more than {} MiB", LONGEST_SECTION >> 20));
+    }
+    let mut impossible = Vec::new();
+    // What stops the look at all figures must not hide those that come after.
+    let sample = is_to_be_cleared(text).and_then(|is_to_be_cleared| match is_to_be_cleared {
+        false => Sample::from_json(text),
         true => {
-            let mut impossible = Vec::new();
-            let value = serde_json::from_str(text).map(|mut value| {
-                clear(&mut value, &mut String::new(), &mut impossible);
-                value.to_string()
-            });
-            (value.and_then(|text| Sample::from_json(&text)), impossible)
+            let mut value = serde_json::from_str(text)?;
+            clear(&mut value, &mut String::new(), &mut impossible);
+            Sample::from_json(&value.to_string())
         }
-    };
-    let sample = sample.map_err(|error| format!("is no JSON object: {error}"))?;
+    });
+    let sample = sample.map_err(|error| format!("is no JSON object that can be read: {error}"))?;
     match sample.timestamp().is_zero() {
         true => Err("has no timestamp_ms".into()),
         false => Ok(RecordedSample { sample, impossible }),
@@ -143,7 +151,16 @@ fn is_possible(field: &str, value: f64) -> bool {
     (least..=most).contains(&value)
 }
 
-/// Makes null of what cannot be, and says what it was.
+/// The name of a section that is too long. A line that is no object is told of elsewhere.
+fn longer_section(text: &str) -> Option<String> {
+    if text.len() <= LONGEST_SECTION {
+        return None;
+    }
+    let members: BTreeMap<String, &RawValue> = serde_json::from_str(text).ok()?;
+    members.into_iter().find(|(_, section)| section.get().len() > LONGEST_SECTION).map(|(name, _)| name)
+}
+
+/// Makes null of what cannot be, and says what it was. Cuts texts that are too long.
 fn clear(value: &mut Json, field: &mut String, impossible: &mut Vec<String>) {
     let length = field.len();
     match value {
@@ -165,6 +182,11 @@ fn clear(value: &mut Json, field: &mut String, impossible: &mut Vec<String>) {
                 *value = Json::Null;
             }
         }
+        Json::String(text) if text.len() > LONGEST_TEXT => {
+            let end = (0..=LONGEST_TEXT).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+            text.truncate(end);
+            text.push_str("...");
+        }
         Json::Null | Json::Bool(_) | Json::String(_) => (),
     }
 }
@@ -176,12 +198,11 @@ fn push(field: &mut String, name: &str) {
     field.push_str(name);
 }
 
-/// Whether any figure in it cannot be. Nothing is kept of it, because nearly always there is none.
-fn has_impossible(text: &str) -> bool {
+/// Whether any figure in it cannot be, or a text is too long. Nothing is kept of it, because nearly always there is none.
+fn is_to_be_cleared(text: &str) -> serde_json::Result<bool> {
     let (mut field, mut found) = (String::new(), false);
-    // What is no JSON is told by whoever reads it.
-    let _ = Walk { field: &mut field, found: &mut found }.deserialize(&mut serde_json::Deserializer::from_str(text));
-    found
+    Walk { field: &mut field, found: &mut found }.deserialize(&mut serde_json::Deserializer::from_str(text))?;
+    Ok(found)
 }
 
 struct Walk<'a> {
@@ -233,7 +254,8 @@ impl<'de> Visitor<'de> for Walk<'_> {
         Ok(())
     }
 
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        *self.found |= text.len() > LONGEST_TEXT;
         Ok(())
     }
 
@@ -325,6 +347,32 @@ mod tests {
         ] {
             assert_eq!(read(sections).impossible, [""; 0], "{sections}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_read_hides_nothing_that_comes_after() {
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        for first in ["1e400", &deep] {
+            let line =
+                format!(r#"{{"a": {first}, "timestamp_ms": 1700000000000, "cpu": {{"process_peak_memory_mib": -5}}}}"#);
+            let Err(problem) = sample_of(line.as_bytes()) else { panic!("{line}") };
+            assert!(problem.starts_with("is no JSON object that can be read: "), "{problem}");
+        }
+        let zeros = "0,".repeat(LONGEST_SECTION / 2);
+        let Err(problem) = sample_of(format!(r#"{{"timestamp_ms": 1, "zz": [{zeros}0]}}"#).as_bytes()) else {
+            panic!()
+        };
+        assert_eq!(problem, r#"has a section "zz" of more than 4 MiB"#);
+    }
+
+    #[test]
+    fn of_a_text_without_end_there_is_the_beginning() {
+        let text = "ä".repeat(10_000);
+        let read = read(&format!(r#""marks": [{{"name": "{text}"}}]"#));
+        assert_eq!(read.impossible, [""; 0]);
+        let mut line = Vec::new();
+        read.sample.write_json(&mut line).unwrap();
+        assert!(line.len() < 5000 && String::from_utf8(line).unwrap().contains("ää...\""));
     }
 
     #[test]

@@ -4,14 +4,14 @@ use nix::sys::signal::Signal;
 use resource_tracker_metrics::PeakSource;
 use serde::Serialize;
 
-use crate::bound::{Resource, number};
+use crate::bound::Resource;
 use crate::gpu::GpuSummary;
 use crate::job::JobSummary;
 use crate::machine::MachineSummary;
 use crate::phases::PhaseSummary;
 use crate::programs::{ProgramSummary, largest};
 use crate::summary::Summary;
-use crate::units::{bytes, memory, time};
+use crate::units::{bytes, memory, number, time};
 
 /// So many GPUs have a row each; more share one.
 const GPU_ROWS: usize = 4;
@@ -20,9 +20,12 @@ const PROGRAMS: usize = 3;
 /// So many phases have a row each; the others are in the JSON.
 const PHASE_ROWS: usize = 4;
 const LONGEST_TITLE: usize = 120;
+/// What is said of a figure that is not the job's.
+const WHOLE_MACHINE: &str = " (whole machine)";
 
 /// A line of the table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Row {
     /// What it is about.
     pub label: String,
@@ -34,6 +37,7 @@ pub struct Row {
 
 /// What is shown of a summary, all of it printable.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Rows {
     /// What was run.
     pub title: String,
@@ -54,10 +58,10 @@ impl Rows {
         let machine = &summary.machine;
         match &summary.job {
             Some(job) => of_job(job, &mut rows),
-            None => of_machine(machine, &mut rows),
+            None => of_machine(machine, whose(summary), &mut rows),
         }
         let network = summary.job.as_ref().and_then(|job| Some((job.network_rx_bytes?, job.network_tx_bytes?, "")));
-        let of_all = || Some((machine.network_rx_bytes?, machine.network_tx_bytes?, " (whole machine)"));
+        let of_all = || Some((machine.network_rx_bytes?, machine.network_tx_bytes?, WHOLE_MACHINE));
         if let Some((received, sent, whose)) = network.or_else(of_all) {
             let text = format!("{} received, {} sent{whose}", bytes(received as f64), bytes(sent as f64));
             rows.push(Row { label: "Network".into(), share: None, text });
@@ -70,8 +74,7 @@ impl Rows {
         Self {
             title: printable(&title(summary)),
             ending: ending(summary),
-            has_failed: summary.outcome.as_ref().is_some_and(|outcome| outcome.exit_code != Some(0))
-                && summary.command().is_some(),
+            has_failed: summary.has_failed(),
             rows,
             remarks: remarks(summary).into_iter().map(|(label, text)| (label, printable(&text))).collect(),
         }
@@ -81,9 +84,17 @@ impl Rows {
 /// A text that a stranger can have written, on one line: control characters are blanks, and what turns the order of the
 /// characters round it about is left out.
 pub fn printable(text: &str) -> String {
-    let turns =
-        |char| matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().filter(|char| !turns(*char)).map(|char| if char.is_control() { ' ' } else { char }).collect()
+}
+
+/// Whether it turns the order of those round it about.
+fn turns(char: char) -> bool {
+    matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Whether a terminal acts on it, or shows others in another order.
+pub(crate) fn is_unprintable(char: char) -> bool {
+    char.is_control() || turns(char)
 }
 
 /// The command, or what else it is about.
@@ -148,7 +159,7 @@ fn of_job(job: &JobSummary, rows: &mut Vec<Row>) {
         rows.push(Row { label: "Memory".into(), share, text: format!("{peak_is} {}{of}{more}", memory(peak)) });
     }
     if let (Some(read), Some(written)) = (job.disk_read_bytes, job.disk_write_bytes) {
-        rows.push(disk(read, written));
+        rows.push(disk(read, written, ""));
     }
     if let (Some(processes), Some(threads)) = (job.peak_processes, job.peak_threads) {
         let plural = if threads == 1.0 { "" } else { "s" };
@@ -157,20 +168,25 @@ fn of_job(job: &JobSummary, rows: &mut Vec<Row>) {
     }
 }
 
-fn of_machine(machine: &MachineSummary, rows: &mut Vec<Row>) {
+/// What is said of the machine's figures where a reader takes them for the command's.
+fn whose(summary: &Summary) -> &'static str {
+    if summary.command().is_some() { WHOLE_MACHINE } else { "" }
+}
+
+fn of_machine(machine: &MachineSummary, whose: &str, rows: &mut Vec<Row>) {
     if let (Some(cores), Some(cpus)) = (machine.cores, machine.cpus) {
         let share = share(cores.mean, f64::from(cpus));
-        let text = format!("{:.2} of {cpus} cores{}, peak {:.2}", cores.mean, percent(share), cores.peak);
+        let text = format!("{:.2} of {cpus} cores{}, peak {:.2}{whose}", cores.mean, percent(share), cores.peak);
         rows.push(Row { label: "CPU".into(), share, text });
     }
     if let (Some(used), Some(total)) = (machine.memory_mib, machine.memory_total_mib) {
         let share = share(used.peak, total as f64);
         let (peak, mean) = (memory(used.peak), memory(used.mean));
-        let text = format!("peak {peak} of {}{}, mean {mean}", memory(total as f64), percent(share));
+        let text = format!("peak {peak} of {}{}, mean {mean}{whose}", memory(total as f64), percent(share));
         rows.push(Row { label: "Memory".into(), share, text });
     }
     if let (Some(read), Some(written)) = (machine.disk_read_bytes, machine.disk_write_bytes) {
-        rows.push(disk(read, written));
+        rows.push(disk(read, written, whose));
     }
 }
 
@@ -185,8 +201,8 @@ fn percent(share: Option<f64>) -> String {
     share.map(shown).unwrap_or_default()
 }
 
-fn disk(read: u64, written: u64) -> Row {
-    let text = format!("{} read, {} written", bytes(read as f64), bytes(written as f64));
+fn disk(read: u64, written: u64, whose: &str) -> Row {
+    let text = format!("{} read, {} written{whose}", bytes(read as f64), bytes(written as f64));
     Row { label: "Disk".into(), share: None, text }
 }
 
@@ -296,7 +312,7 @@ fn noun(resource: Resource) -> &'static str {
         Resource::Cpu => "its cores",
         Resource::OneCore => "one core",
         Resource::Memory => "memory",
-        Resource::Contention => "other programs on its cores",
+        Resource::Contention => "busy cores",
         Resource::Disk => "storage",
         Resource::Gpu => "its GPUs",
         Resource::Waiting => "waiting",

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// What the first sample says of the run. What an older version did not tell is null.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct RunSummary {
     /// Identifier that no other run has. `run`, `id`
     pub id: Option<String>,
@@ -23,6 +24,28 @@ pub struct RunSummary {
     pub labels: Option<RunLabels>,
     /// Any further labels, by name. `run`, `tags`
     pub tags: Option<BTreeMap<String, String>>,
+}
+
+/// What is left of something that is too long.
+const WORDS: usize = 16;
+const LETTERS: usize = 200;
+
+impl RunSummary {
+    /// Leaves some words of the command, and no tags.
+    pub(crate) fn shorten(&mut self) {
+        self.tags = None;
+        for word in self.command.iter_mut().flatten() {
+            *word = word.chars().take(LETTERS).collect();
+        }
+        if let Some(command) = &mut self.command {
+            command.truncate(WORDS);
+        }
+    }
+
+    /// Whether a command is known to have been started.
+    pub(crate) fn has_command(&self) -> bool {
+        self.command.as_ref().is_some_and(|words| !words.is_empty())
+    }
 }
 
 impl From<&RunMetrics> for RunSummary {

@@ -6,6 +6,7 @@ use resource_tracker_core::{Outcome, Sample};
 use resource_tracker_metrics::{CloudMetrics, ProcessAccounting, RunMetrics};
 
 use crate::cgroup::Cgroup;
+use crate::conclusions::conclude;
 use crate::gpu::GpuStatistics;
 use crate::job::Job;
 use crate::kinds::Kinds;
@@ -67,7 +68,7 @@ impl RunStatistics {
         } else if sample.timestamp() < self.last {
             self.backwards += 1;
         } else if start.saturating_sub(self.last) > HOLE + sample.elapsed() / 2 {
-            self.hole += start.saturating_sub(self.last);
+            self.hole = self.hole.saturating_add(start.saturating_sub(self.last));
         }
         self.last = sample.timestamp();
         self.samples += 1;
@@ -126,19 +127,23 @@ impl RunStatistics {
 
     /// What they say.
     pub fn summary(&self) -> Summary {
-        let mut problems: Vec<String> = self.readable.problems().collect();
+        let mut problems: Vec<String> = self.readable.problems("figures").collect();
         if self.backwards > 0 {
             let times = if self.backwards == 1 { "once" } else { &format!("{} times", self.backwards) };
             problems.push(format!("the clock was set back, or lines are out of order, {times}"));
         }
         problems.extend(self.machine.problems());
-        problems.extend([self.gpus.problem(), self.phases.problem(), self.others.problem()].into_iter().flatten());
+        problems.extend([self.gpus.problem(), self.phases.problem()].into_iter().flatten());
+        problems.extend(self.others.problems());
+        let job = self.job.summary();
+        if job.is_none() && self.run.as_ref().is_some_and(RunSummary::has_command) {
+            problems.push("nothing is known of the command itself: the figures are those of the whole machine".into());
+        }
         let missing = self.missing();
         let is_whole = missing.is_none();
         problems.extend(missing);
-        let job = self.job.summary();
         let is_own = job.as_ref().is_some_and(|job| job.cpu_accounting == Some(ProcessAccounting::Cgroup));
-        Summary::new(Summary {
+        conclude(Summary {
             run: self.run.clone(),
             outcome: self.outcome.clone(),
             times: Times {

@@ -6,8 +6,9 @@ use serde::de::DeserializeOwned;
 use crate::advice::Advice;
 use crate::offer::Server;
 
-/// Names are shorter, prices are lower, and machines are smaller.
+/// Names are shorter, prices are in between, and machines are smaller.
 const LONGEST_NAME: usize = 100;
+const LOWEST_USD: f64 = 1e-6;
 const HIGHEST_USD: f64 = 1e6;
 const MOST_GPUS: f64 = 1e6;
 const MOST_MIB: f64 = 1e13;
@@ -117,7 +118,7 @@ pub fn wanted_gpus(advice: &Advice) -> Option<u32> {
 }
 
 fn is_price(usd: f64) -> bool {
-    usd > 0.0 && usd <= HIGHEST_USD
+    (LOWEST_USD..=HIGHEST_USD).contains(&usd)
 }
 
 #[cfg(test)]

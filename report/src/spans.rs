@@ -3,8 +3,9 @@
 use resource_tracker_metrics::{Mark, MarkKind};
 use serde::Serialize;
 
-/// Those that come after are left out.
+/// So many are kept; then the oldest that has ended makes room.
 const SPANS: usize = 1000;
+const LONGEST_NAME: usize = 200;
 /// So many phases can be at once.
 pub(crate) const OPEN: usize = 100;
 
@@ -59,8 +60,14 @@ impl<T> Open<T> {
     }
 }
 
+/// Who reads a recording can find longer names in it than marks have.
+pub(crate) fn shortened(name: &str) -> String {
+    name.chars().take(LONGEST_NAME).collect()
+}
+
 /// One time that a phase took, in seconds as its marks are given.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Span {
     /// What the job calls it.
     pub name: String,
@@ -70,34 +77,44 @@ pub struct Span {
     pub to: Option<f64>,
     /// Whether it is beside others, and does not end with the next mark.
     pub is_beside: bool,
+    /// How many began before it.
+    #[serde(skip)]
+    number: u64,
 }
 
 /// Phases as they begin and end.
 #[derive(Debug, Default)]
 pub struct Spans {
     spans: Vec<Span>,
-    open: Open<usize>,
+    open: Open<u64>,
+    begun: u64,
+    /// How many made room for others.
+    dropped: u64,
 }
 
 impl Spans {
     /// Takes a mark that was made then.
     pub fn add(&mut self, mark: &Mark, at: f64) {
-        let Self { spans, open } = self;
+        let Self { spans, open, begun, dropped } = self;
         let begin = || {
-            let is_beside = mark.kind == MarkKind::Begin;
-            (spans.len() < SPANS).then(|| {
-                spans.push(Span { name: mark.name.clone(), from: at, to: None, is_beside });
-                spans.len() - 1
-            })
+            if spans.len() == SPANS {
+                spans.remove(spans.iter().position(|span| span.to.is_some())?);
+                *dropped += 1;
+            }
+            let (number, is_beside) = (*begun, mark.kind == MarkKind::Begin);
+            *begun += 1;
+            spans.push(Span { name: shortened(&mark.name), from: at, to: None, is_beside, number });
+            Some(number)
         };
-        if let Some(ended) = open.heed(mark, begin) {
-            spans[ended].to = Some(at);
+        let ended = open.heed(mark, begin);
+        if let Some(span) = ended.and_then(|number| spans.iter_mut().rfind(|span| span.number == number)) {
+            span.to = Some(at);
         }
     }
 
-    /// How many came for which there was no room.
+    /// How many are not among them.
     pub fn left_out(&self) -> u64 {
-        self.open.left_out()
+        self.open.left_out() + self.dropped
     }
 
     /// All of them, in the order in which they began.
@@ -128,5 +145,18 @@ mod tests {
         }
         assert_eq!(spans.all().len(), SPANS);
         assert!(spans.open.all().count() <= OPEN + 1);
+    }
+
+    #[test]
+    fn the_newest_are_kept() {
+        let mut spans = Spans::default();
+        let mark = |name: &str, kind| Mark { name: name.into(), kind, at_ms: 0 };
+        spans.add(&mark("whole", MarkKind::Begin), 0.0);
+        (0..5000).for_each(|number| spans.add(&mark(&number.to_string(), MarkKind::Next), f64::from(number)));
+        let [first, second, .., newest] = spans.all() else { panic!("many") };
+        assert_eq!([first, second, newest].map(|span| span.name.as_str()), ["whole", "4001", "4999"]);
+        assert_eq!((first.to, spans.all().len(), spans.left_out()), (None, SPANS, 4001));
+        spans.add(&mark("whole", MarkKind::End), 6000.0);
+        assert_eq!(spans.all()[0].to, Some(6000.0));
     }
 }

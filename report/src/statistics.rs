@@ -113,6 +113,7 @@ impl Series {
 
 /// How a figure was spread over the run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Spread {
     /// Mean over the time.
     pub mean: f64,

@@ -12,7 +12,6 @@ use crate::cgroup::CgroupSummary;
 use crate::gpu::GpuSummary;
 use crate::job::JobSummary;
 use crate::machine::MachineSummary;
-use crate::notes::notes;
 use crate::other_sections::Figure;
 use crate::outcome::OutcomeSummary;
 use crate::phases::PhaseSummary;
@@ -25,6 +24,7 @@ pub(crate) const FEWEST_SAMPLES: u64 = 3;
 
 /// All that is told of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Summary {
     /// What the first sample says of the run. Null in a recording that begins later, or is older than that section.
     pub run: Option<RunSummary>,
@@ -64,6 +64,7 @@ pub struct Summary {
 
 /// When a run was sampled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Times {
     /// When the interval of the first sample began, in milliseconds since the Unix epoch.
     pub first_ms: u64,
@@ -76,12 +77,17 @@ pub struct Times {
 }
 
 impl Summary {
-    /// The figures, with what follows from them.
-    pub(crate) fn new(mut figures: Self) -> Self {
-        figures.bound = Bound::of(&figures);
-        figures.advice = Advice::of(&figures);
-        figures.notes = notes(&figures);
-        figures
+    /// Leaves out what can be long, and says so.
+    pub fn leave_out_details(&mut self) {
+        self.sections.clear();
+        self.phases.clear();
+        self.programs.clear();
+        if let Some(run) = &mut self.run {
+            run.shorten();
+        }
+        let said =
+            "figures of other sections, phases, programs and what is long in a command are left out: there is too much";
+        self.problems.push(said.into());
     }
 
     /// The words of the command, if it is known that there was one.
@@ -102,6 +108,11 @@ impl Summary {
     /// Whether it was long enough, and looked at often enough, to tell what it needs.
     pub(crate) fn tells_enough(&self) -> bool {
         self.wall_secs() >= SHORTEST_SECS && self.times.samples >= FEWEST_SAMPLES
+    }
+
+    /// Whether the command is known not to have exited with 0.
+    pub fn has_failed(&self) -> bool {
+        self.command().is_some() && self.outcome.as_ref().is_some_and(|outcome| outcome.exit_code != Some(0))
     }
 
     /// Whether the command is known to have ended well.

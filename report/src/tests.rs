@@ -165,6 +165,20 @@ fn what_held_it_up() {
     assert_eq!((short.bound, short.advice), (None, None), "two samples say little");
 }
 
+/// The kernel counts for a cgroup also the time in which its own threads waited for each other.
+#[test]
+fn whose_a_cpu_was_that_it_waited_for() {
+    let waited = |cores: f64, threads: Json| {
+        let figures = json!({ "cpu": { "process_cores_used": 0.3, "process_cpu_limit_cores": cores, "process_thread_count": threads } });
+        let bound = run(&both(cgroup(&json!({ "cpu_pressure_some_secs": 0.4 })), &figures)).bound.unwrap();
+        assert_eq!(bound.by, Resource::Contention);
+        bound.because
+    };
+    assert_eq!(waited(2.0, json!(2)), "it waited 4.0 s for a CPU that others had");
+    let of_its_own = "its threads waited 4.0 s for a CPU";
+    assert_eq!([waited(1.0, json!(4)), waited(1.5, json!(2)), waited(2.0, Json::Null)], [of_its_own; 3]);
+}
+
 #[test]
 fn what_memory_is_meant_and_who_was_busiest() {
     let process = |pid: u32, name: &str, cores: f64, rss: f64| json!({ "pid": pid, "name": name, "cores_used": cores, "rss_mib": rss });
@@ -206,9 +220,12 @@ fn what_to_ask_for() {
     assert_eq!((advice.cores, advice.memory_mib), (3, 1152), "2.5 cores are not 2, and no MiB are divided by 1024");
     let advice = run(&json!({ "cpu": { "process_cores_used": 7.5 } })).advice.unwrap();
     assert_eq!(advice.cores, 8, "all that there were: more may help");
-    let waited =
-        both(cgroup(&json!({ "cpu_pressure_some_secs": 0.6 })), &json!({ "cpu": { "process_memory_mib": 500.0 } }));
-    let advice = run(&waited).advice.unwrap();
+    let waited = cgroup(&json!({ "cpu_pressure_some_secs": 0.6 }));
+    let waited = |threads: u32| {
+        both(waited.clone(), &json!({ "cpu": { "process_memory_mib": 500.0, "process_thread_count": threads } }))
+    };
+    assert_eq!(run(&waited(3)).advice.unwrap().cores, 3, "one for each thread");
+    let advice = run(&waited(12)).advice.unwrap();
     assert_eq!(advice.cores, 8, "what it would have used is not known");
     assert_eq!(advice.memory_mib, 640, "files that it has mapped need room");
     let advice = run(&gpu(95.0, 0.95, 9000.0)).advice.unwrap();
@@ -222,10 +239,11 @@ fn what_to_ask_for() {
 #[test]
 fn notes_for_who_looks_after_it() {
     let minute = |change: &Json| run_of(61, &json!({ "exit_code": 0 }), change);
-    let mount = |path: &str, used_pct: f64, left: u64| json!({ "mount_point": path, "filesystem": "ext4", "used_pct": used_pct, "available_bytes": left });
-    let mounts = [mount("/data", 99.5, 100_000_000_000), mount("/", 99.0, 50 << 20), mount("/boot", 30.0, 1 << 20)];
+    let mount = |path: &str, used: u64, left: u64| json!({ "mount_point": path, "filesystem": "ext4", "used_bytes": used, "used_pct": 40.0, "available_bytes": left });
+    let mounts =
+        [mount("/data", 50 << 40, 100_000_000_000), mount("/", 5000 << 20, 50 << 20), mount("/boot", 1, 1 << 20)];
     for (summary, note) in [
-        (run(&json!({ "disk": [{ "device": "sda", "mounts": mounts }] })), "/ was 99 % full: 50 MiB were left"),
+        (run(&json!({ "disk": [{ "device": "sda", "mounts": mounts }] })), "/ was 100 % full: 50 MiB were left"),
         (
             run(&cgroup(&json!({ "oom_kills": 0.0 as u64, "memory_limit_mib": 4096.0 }))),
             "120 MiB of 4 GiB were enough: 144 MiB will do",

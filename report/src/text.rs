@@ -82,7 +82,10 @@ fn left(look: Look, taken: usize) -> usize {
 /// A text beside its label, on as many lines as it takes.
 pub(crate) fn labelled(label: &str, text: &str, label_width: usize, look: Look) -> Vec<String> {
     let (bold, width) = (bold(look), left(look, label_width + 2));
-    let wrapped = textwrap::wrap(text, if width == 0 { usize::MAX } else { width });
+    // A flag is one word, to be copied.
+    let options = textwrap::Options::new(if width == 0 { usize::MAX } else { width })
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    let wrapped = textwrap::wrap(text, options);
     let line = |(index, text)| {
         let label = if index == 0 { label } else { "" };
         format!("{bold}{label:label_width$}{bold:#}  {text}")

@@ -42,6 +42,12 @@ fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     }
 }
 
+/// With a decimal where it has one.
+pub(crate) fn number(value: f64) -> String {
+    let rounded = (value * 10.0).round() / 10.0;
+    if rounded.fract() == 0.0 { format!("{rounded:.0}") } else { format!("{rounded:.1}") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

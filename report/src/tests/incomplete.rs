@@ -28,7 +28,7 @@ fn a_field_that_a_recording_lacks_makes_its_own_figure_unknown() {
     let disk = json!({
         "device": "sda", "is_counted": true, "read_bytes_per_sec": 10.0, "write_bytes_per_sec": 20.0,
         "read_bytes_total": 1000, "write_bytes_total": 2000, "utilization_pct": 30.0,
-        "mounts": [{ "mount_point": "/", "filesystem": "ext4", "used_pct": 40.0, "available_bytes": 50 }],
+        "mounts": [{ "mount_point": "/", "filesystem": "ext4", "used_bytes": 40, "used_pct": 40.0, "available_bytes": 50 }],
     });
     let card = json!({
         "interface": "eth0", "is_counted": true, "rx_bytes_per_sec": 60.0, "tx_bytes_per_sec": 70.0, "rx_bytes_total": 8000,

@@ -2,9 +2,8 @@
 
 use resource_tracker_metrics::ProcessAccounting;
 
-use crate::bound::number;
 use crate::summary::{FEWEST_SAMPLES, Summary};
-use crate::units::memory;
+use crate::units::{memory, number};
 
 /// Each rule, in the order in which the notes are told.
 const RULES: [fn(&Summary) -> Option<String>; 12] = [
@@ -23,7 +22,7 @@ const RULES: [fn(&Summary) -> Option<String>; 12] = [
 ];
 
 /// The notes on a run.
-pub(crate) fn notes(summary: &Summary) -> Vec<String> {
+pub(super) fn notes(summary: &Summary) -> Vec<String> {
     RULES.iter().filter_map(|rule| rule(summary)).collect()
 }
 
@@ -58,9 +57,12 @@ fn unused_gpu(summary: &Summary) -> Option<String> {
     let count = summary.gpus.iter().filter(|gpu| gpu.parent_uuid.is_none()).count();
     let job = summary.job.as_ref()?;
     let holds_memory = job.gpu_memory_mib.is_some_and(|memory| memory.peak > 0.0);
-    let is_unused = job.peak_gpus_used == Some(0.0) && !holds_memory && summary.wall_secs() >= 60.0;
+    let used = job.peak_gpus_used.filter(|used| *used < count as f64 && summary.wall_secs() >= 60.0)?;
     let gpus = if count == 1 { "a GPU".to_owned() } else { format!("{count} GPUs") };
-    (count > 0 && is_unused).then(|| format!("the machine has {gpus}, and the job used none"))
+    match used > 0.0 {
+        true => Some(format!("the machine has {gpus}, and the job used no more than {used:.0}")),
+        false => (!holds_memory).then(|| format!("the machine has {gpus}, and the job used none")),
+    }
 }
 
 /// GPUs were used for less than 15 % of the time.
@@ -109,12 +111,13 @@ fn swap(summary: &Summary) -> Option<String> {
 fn full_disk(summary: &Summary) -> Option<String> {
     let full = summary.machine.fullest_file_system.as_ref().filter(|fullest| fullest.is_full())?;
     let left = memory(full.available_bytes as f64 / 1_048_576.0);
-    Some(format!("{} was {:.0} % full: {left} were left", full.mount_point, full.used_pct))
+    // `df` rounds up.
+    Some(format!("{} was {:.0} % full: {left} were left", full.mount_point, full.full_pct.ceil()))
 }
 
 /// More than a twentieth of the machine.
 fn stolen(summary: &Summary) -> Option<String> {
-    let steal = summary.machine.steal_cores?;
+    let steal = summary.machine.steal_cores.filter(|_| summary.tells_enough())?;
     let cpus = f64::from(summary.machine.cpus?);
     (steal >= 0.05 * cpus).then(|| format!("the hypervisor gave {steal:.1} of {cpus:.0} cores to other machines"))
 }
