@@ -272,11 +272,12 @@ class Chart {
 // What is not in the charts of these runs.
 const leftOut = (runs) =>
   runs.flatMap((run) => {
-    const { charts, figures, phases } = run.left_out;
+    const { charts, figures, phases, unreadable } = run.left_out;
     const said = [
       charts && "Its charts are not here, because there are so many runs.",
       figures && `${figures === 1 ? "1 figure has" : `${figures} figures have`} no line, because there were too many.`,
-      phases && `The first ${run.phases.length} phases are drawn; ${phases === 1 ? "1 that came after is not." : `${phases} that came after are not.`}`,
+      phases && `The last ${run.phases.length} phases are drawn; ${phases === 1 ? "1 other is not." : `${phases} others are not.`}`,
+      ...unreadable.map((text) => `Section ${text}.`),
     ];
     return said.filter((text) => text).map((text) => element("p", { class: "hint" }, runs.length > 1 ? `Run ${run.name}: ${text}` : text));
   });

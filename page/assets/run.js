@@ -79,7 +79,7 @@ const advice = (run) => {
     return element("div", {}, element("dt", {}, name), element("dd", {}, text, button("Copy", (event) => copy(text, event.target))));
   };
   const lines = [["Slurm", "slurm"], ["Docker", "docker"], ["Kubernetes", "kubernetes"]].map(line);
-  return element("section", { class: "advice" }, element("h2", {}, "Ask for, the next time"), element("dl", {}, lines));
+  return element("section", { class: "advice" }, element("h2", {}, "Ask for, the next time"), element("p", {}, run.ask_for), element("dl", {}, lines));
 };
 
 const table = (heads, rows) =>

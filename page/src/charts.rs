@@ -1,17 +1,15 @@
 //! Which figures of a sample the page draws.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use resource_tracker_core::{Sample, Section};
+use resource_tracker_core::Sample;
 use resource_tracker_metrics::{
-    CgroupMetrics, CloudMetrics, CpuMetrics, Disks, Gpus, JobGpuMetrics, JobLimitMetrics, JobNetworkMetrics, Marks,
-    MemoryMetrics, Networks, OutcomeMetrics, PressureMetrics, ProcessMetrics, ResourcePressure, TopProcesses,
+    CgroupMetrics, CloudMetrics, Disks, Gpus, JobGpuMetrics, JobLimitMetrics, JobNetworkMetrics, Marks, MemoryMetrics,
+    Networks, OutcomeMetrics, PressureMetrics, ProcessMetrics, ResourcePressure, TopProcesses,
 };
-use resource_tracker_report::{Kind, Kinds, Span, Spans, is_image, other_figures};
+use resource_tracker_report::{CpuFields, Kind, Kinds, Readable, Span, Spans, is_image, other_figures};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use crate::timeline::{About, Drawing, Line, Role, Timeline};
 
@@ -46,8 +44,8 @@ const fn about(rank: u8, title: &'static str, unit: &'static str, top: Option<f3
     About { rank, title, unit, top }
 }
 
-/// What there was no room for in charts.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+/// What charts lack: what there was no room for, and what could not be read.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct LeftOut {
     /// Whether that is all.
     charts: bool,
@@ -55,6 +53,8 @@ pub(crate) struct LeftOut {
     figures: u64,
     /// Times that a phase began.
     phases: u64,
+    /// A sentence for each section that could not be read somewhere.
+    unreadable: Vec<String>,
 }
 
 /// The charts of a run, from its samples as they come: in one pass, in memory that does not grow with their number.
@@ -69,11 +69,12 @@ pub struct RunCharts {
     has_job_limits: bool,
     /// What is not known by its type, by its path.
     others: BTreeMap<String, OtherFigure>,
+    readable: Readable,
     are_left_out: bool,
 }
 
 impl RunCharts {
-    /// Adds the next sample. What of it cannot be read is left out, which the summary says.
+    /// Adds the next sample. What of it cannot be read is left out, and said.
     pub fn add(&mut self, sample: &Sample, kinds: &Kinds) {
         let secs = sample.elapsed().as_secs_f64();
         let since = self.last.and_then(|last| sample.timestamp().checked_sub(last));
@@ -84,14 +85,14 @@ impl RunCharts {
         }
         self.last = self.last.max(Some(sample.timestamp()));
         self.timeline.begin_sample(secs);
-        if let Some(marks) = first::<Marks>(sample) {
+        if let Some(marks) = self.readable.first::<Marks>(sample) {
             let now = self.timeline.now();
             for mark in &marks.0 {
                 let ago = (sample.timestamp().as_millis() as f64 - mark.at_ms as f64) / 1000.0;
                 self.phases.add(mark, now - ago.clamp(0.0, secs));
             }
         }
-        if let Some(cloud) = first::<CloudMetrics>(sample) {
+        if let Some(cloud) = self.readable.first::<CloudMetrics>(sample) {
             self.cloud = cloud.into_owned();
         }
         self.add_job(sample, secs);
@@ -127,8 +128,13 @@ impl RunCharts {
     }
 
     pub(crate) fn left_out(&self) -> LeftOut {
-        let Self { timeline, phases, are_left_out, .. } = self;
-        LeftOut { charts: *are_left_out, figures: timeline.left_out(), phases: phases.left_out() }
+        let Self { timeline, phases, readable, are_left_out, .. } = self;
+        LeftOut {
+            charts: *are_left_out,
+            figures: timeline.left_out(),
+            phases: phases.left_out(),
+            unreadable: readable.problems("charts").collect(),
+        }
     }
 
     pub(crate) fn cloud(&self) -> &CloudMetrics {
@@ -136,19 +142,16 @@ impl RunCharts {
     }
 
     fn add_machine(&mut self, sample: &Sample) {
-        let Self { timeline, has_job_limits, .. } = self;
-        if let Some(cpu) = first::<CpuMetrics>(sample) {
+        let Self { timeline, has_job_limits, readable, .. } = self;
+        // Where the machine's figures are off, `cpu` has those of the job alone.
+        if let Some(cpu) = readable.first_fields::<CpuFields>(sample) {
             timeline.add(CPU, "machine", Role::Machine, cpu.cores_used);
-            timeline.add(
-                CPU,
-                "all of the machine",
-                Role::Limit,
-                (!*has_job_limits).then_some(cpu.per_core_pct.len() as f64),
-            );
-            timeline.add(TASKS, "that run, or could", Role::Machine, f64::from(cpu.processes_running));
-            timeline.add(TASKS, "that wait for a disk", Role::Machine, f64::from(cpu.processes_blocked));
+            let cpus = cpu.per_core_pct.filter(|_| !*has_job_limits).map(|cpus| cpus.len() as f64);
+            timeline.add(CPU, "all of the machine", Role::Limit, cpus);
+            timeline.add(TASKS, "that run, or could", Role::Machine, cpu.processes_running.map(f64::from));
+            timeline.add(TASKS, "that wait for a disk", Role::Machine, cpu.processes_blocked.map(f64::from));
         }
-        if let Some(memory) = first::<MemoryMetrics>(sample) {
+        if let Some(memory) = readable.first::<MemoryMetrics>(sample) {
             timeline.add(MEMORY, "machine", Role::Machine, memory.unavailable_mib as f64);
             timeline.add(
                 MEMORY,
@@ -157,16 +160,16 @@ impl RunCharts {
                 (!*has_job_limits).then_some(memory.total_mib as f64),
             );
         }
-        let disks: Vec<_> = all::<Disks>(sample).collect();
+        let disks = readable.all::<Disks>(sample);
         let disks = || disks.iter().flat_map(|disks| &disks.0);
         let counted = || disks().filter(|disk| disk.is_counted);
         let mut add = |about, label, value| timeline.add(about, label, Role::Machine, value);
         add(DISK, "machine reads", sum(counted().map(|disk| disk.read_bytes_per_sec)));
         add(DISK, "machine writes", sum(counted().map(|disk| disk.write_bytes_per_sec)));
         for mount in disks().flat_map(|disk| &disk.mounts).filter(|mount| !is_image(&mount.filesystem)) {
-            timeline.add(SPACE, &mount.mount_point, Role::Other, mount.used_pct);
+            timeline.add(SPACE, &mount.mount_point, Role::Other, mount.full_pct());
         }
-        let networks: Vec<_> = all::<Networks>(sample).collect();
+        let networks = readable.all::<Networks>(sample);
         let networks = || networks.iter().flat_map(|networks| &networks.0).filter(|one| one.is_counted == Some(true));
         let mut add = |label, value| timeline.add(NETWORK, label, Role::Machine, value);
         add("machine receives", sum(networks().map(|network| Some(network.rx_bytes_per_sec))));
@@ -175,8 +178,9 @@ impl RunCharts {
 
     fn add_job(&mut self, sample: &Sample, secs: f64) {
         let per_sec = |bytes: Option<u64>| bytes.filter(|_| secs > 0.0).map(|bytes| bytes as f64 / secs);
-        let mut add = |about, label, value| self.timeline.add(about, label, Role::Job, value);
-        if let Some(job) = first::<ProcessMetrics>(sample) {
+        let Self { timeline, has_job_limits, readable, .. } = self;
+        let mut add = |about, label, value| timeline.add(about, label, Role::Job, value);
+        if let Some(job) = readable.first::<ProcessMetrics>(sample) {
             add(CPU, "job", job.process_cores_used);
             add(MEMORY, "job", job.process_memory_mib);
             add(MEMORY, "job, resident (RSS)", job.process_rss_mib);
@@ -189,26 +193,26 @@ impl RunCharts {
             let children = job.process_child_count.filter(|_| threads.is_some());
             add(PROCESSES, "processes", children.map(|children| f64::from(children) + 1.0));
         }
-        if let Some(network) = first::<JobNetworkMetrics>(sample) {
+        if let Some(network) = readable.first::<JobNetworkMetrics>(sample) {
             add(NETWORK, "job receives", per_sec(network.process_network_rx_bytes));
             add(NETWORK, "job sends", per_sec(network.process_network_tx_bytes));
         }
-        if let Some(gpus) = first::<JobGpuMetrics>(sample) {
+        if let Some(gpus) = readable.first::<JobGpuMetrics>(sample) {
             add(JOB_GPUS, "sum of its shares", gpus.process_gpu_usage);
             add(JOB_GPUS, "GPUs of which it had a share", gpus.process_gpu_utilized.map(f64::from));
             add(JOB_GPU_MEMORY, "of all GPUs", gpus.process_gpu_vram_mib);
         }
-        if let Some(limits) = first::<JobLimitMetrics>(sample) {
-            let mut limit = |about, value| self.timeline.add(about, "limit of the job", Role::Limit, value);
+        if let Some(limits) = readable.first::<JobLimitMetrics>(sample) {
+            let mut limit = |about, value| timeline.add(about, "limit of the job", Role::Limit, value);
             limit(CPU, limits.process_cpu_limit_cores);
             limit(MEMORY, limits.process_memory_limit_mib);
-            self.has_job_limits |= limits.process_cpu_limit_cores.is_some();
+            *has_job_limits |= limits.process_cpu_limit_cores.is_some();
         }
     }
 
     /// Which of them were at work, where the processes that were most are listed.
     fn add_programs(&mut self, sample: &Sample) {
-        let Some(top) = first::<TopProcesses>(sample) else { return };
+        let Some(top) = self.readable.first::<TopProcesses>(sample) else { return };
         let mut cores = BTreeMap::<&str, f64>::new();
         for process in &top.0 {
             *cores.entry(&process.name).or_default() += process.cores_used;
@@ -217,7 +221,7 @@ impl RunCharts {
     }
 
     fn add_gpus(&mut self, sample: &Sample) {
-        let gpus: Vec<_> = all::<Gpus>(sample).collect();
+        let gpus = self.readable.all::<Gpus>(sample);
         for gpu in gpus.iter().flat_map(|gpus| &gpus.0) {
             let (name, mib) = (gpu.host_id.as_str(), |bytes: Option<u64>| bytes.map(|bytes| bytes as f64 / MIB));
             let mut add = |about, value| self.timeline.add(about, name, Role::Other, value);
@@ -237,19 +241,20 @@ impl RunCharts {
     }
 
     fn add_waiting(&mut self, sample: &Sample, secs: f64) {
-        if let Some(cgroup) = first::<CgroupMetrics>(sample) {
+        let Self { timeline, readable, .. } = self;
+        if let Some(cgroup) = readable.first::<CgroupMetrics>(sample) {
             // In the last sample it can be that of the whole run.
-            let is_of_interval = secs > 0.0 && first::<OutcomeMetrics>(sample).is_none();
+            let is_of_interval = secs > 0.0 && readable.first::<OutcomeMetrics>(sample).is_none();
             let share = |waited: Option<f64>| waited.filter(|_| is_of_interval).map(|waited| 100.0 * waited / secs);
-            let mut add = |label, value| self.timeline.add(WAITING, label, Role::Job, value);
+            let mut add = |label, value| timeline.add(WAITING, label, Role::Job, value);
             add("job's cgroup, for a CPU", share(cgroup.cpu_pressure_some_secs));
             add("job's cgroup, for memory", share(cgroup.memory_pressure_some_secs));
             add("job's cgroup, for storage", share(cgroup.io_pressure_some_secs));
             add("job's cgroup, out of its quota", cgroup.cpu_throttled_pct);
         }
-        if let Some(pressure) = first::<PressureMetrics>(sample) {
+        if let Some(pressure) = readable.first::<PressureMetrics>(sample) {
             let some = |of: Option<ResourcePressure>| of.map(|of| of.some.interval_pct);
-            let mut add = |label, value| self.timeline.add(WAITING, label, Role::Machine, value);
+            let mut add = |label, value| timeline.add(WAITING, label, Role::Machine, value);
             add("machine, for a CPU", some(pressure.cpu));
             add("machine, for memory", some(pressure.memory));
             add("machine, for storage", some(pressure.io));
@@ -325,14 +330,6 @@ fn other_line(timeline: &mut Timeline, kinds: &Kinds, path: &str, field: &str, k
     };
     let about = About { rank: OTHERS, title: &title, unit: unit.as_deref().unwrap_or_default(), top: None };
     timeline.line(about, &label, Role::Other)
-}
-
-fn all<'a, T: Section + DeserializeOwned>(sample: &'a Sample) -> impl Iterator<Item = Cow<'a, T>> {
-    sample.read_all::<T>().filter_map(Result::ok)
-}
-
-fn first<'a, T: Section + DeserializeOwned>(sample: &'a Sample) -> Option<Cow<'a, T>> {
-    all(sample).next()
 }
 
 /// `None` where nothing is known.

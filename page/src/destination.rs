@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, BufWriter, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use nix::sys::signal::{SigSet, SigmaskHow};
-use resource_tracker_core::trust::Place;
+use resource_tracker_core::trust::OutputPath;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, linkat, openat, renameat, renameat_with, statat, unlinkat,
 };
@@ -18,7 +19,6 @@ use rustix::io::Errno;
 
 use crate::page::BEGINNING;
 
-/// Names of files in the making can be left from before.
 const ATTEMPTS: u32 = 64;
 /// As for recordings: a command line is in it.
 const MODE: u32 = 0o600;
@@ -35,7 +35,7 @@ pub enum IfThere {
 /// Where a page belongs: all of it appears there at once.
 #[derive(Debug)]
 pub struct Destination {
-    place: Place,
+    place: OutputPath,
     if_there: IfThere,
 }
 
@@ -49,7 +49,7 @@ impl Destination {
         if path.as_os_str().as_bytes().ends_with(b"/") {
             bail!("{}: it is the name of a folder", cannot());
         }
-        let place = Place::of(path).with_context(cannot)?;
+        let place = OutputPath::of(path).with_context(cannot)?;
         if place.is_in_procfs() {
             let problem = if place.found.is_some() { "no regular file" } else { "no place for a file" };
             bail!("{}: it is {problem}; - is standard output", cannot());
@@ -80,7 +80,7 @@ impl Destination {
 
     /// The permissions of the older page that is there, if one is.
     fn older(&self) -> anyhow::Result<Option<u32>> {
-        let Place { folder, name, .. } = &self.place;
+        let OutputPath { folder, name, .. } = &self.place;
         // Before it is opened, which can make a device do something.
         let found = match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(None),
@@ -122,7 +122,7 @@ impl Destination {
 
     /// Gives the page its name.
     fn publish(&self, draft: &Draft, replaces: bool) -> io::Result<()> {
-        let Place { folder, name, .. } = &self.place;
+        let OutputPath { folder, name, .. } = &self.place;
         if let Some(temporary) = &draft.name {
             return temporary.become_file(name, replaces);
         }
@@ -137,8 +137,9 @@ impl Destination {
     /// Makes something of a name that is free.
     fn with_free_name<T>(&self, make: impl Fn(&str) -> rustix::io::Result<T>) -> io::Result<(T, Temporary<'_>)> {
         let waiting = Waiting::signals()?;
-        for attempt in 0..ATTEMPTS {
-            let name = format!(".report-{}-{attempt}.tmp", std::process::id());
+        for _ in 0..ATTEMPTS {
+            // Nobody can have taken all names that can come of it.
+            let name = format!(".report-{:016x}.tmp", RandomState::new().build_hasher().finish());
             match make(&name) {
                 Err(Errno::EXIST) => (),
                 made => return Ok((made?, Temporary { folder: &self.place.folder, name, _waiting: waiting })),

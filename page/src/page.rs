@@ -6,12 +6,15 @@ use std::path::PathBuf;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use resource_tracker_metrics::CloudMetrics;
-use resource_tracker_report::{Rows, Span, Summary};
+use resource_tracker_report::{Advice, Look, Rows, Span, Summary, text};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::charts::{LeftOut, RunCharts};
 use crate::timeline::Drawing;
+
+/// So many runs are told of without a program as well.
+const WORDED_RUNS: usize = 20;
 
 /// By this a page is known for one.
 pub(crate) const BEGINNING: &str = "<!DOCTYPE html>\n<!-- resource-tracker report -->\n";
@@ -54,6 +57,8 @@ struct Data<'a> {
 struct RunData<'a> {
     file: Option<String>,
     words: Rows,
+    /// What to ask for the next time, in numbers.
+    ask_for: Option<String>,
     /// As `summary --json` has it.
     summary: &'a Summary,
     cloud: CloudMetrics,
@@ -68,6 +73,7 @@ impl<'a> RunData<'a> {
         Self {
             file: run.path.as_ref().map(name),
             words: Rows::of(&run.summary),
+            ask_for: run.summary.advice.as_ref().map(Advice::numbers),
             summary: &run.summary,
             cloud: run.charts.cloud().clone(),
             phases: run.charts.spans().to_vec(),
@@ -103,7 +109,9 @@ pub fn write_page(mut out: impl Write, runs: &mut [PageRun]) -> anyhow::Result<(
     for style in STYLES {
         writeln!(out, "<style>{style}</style>")?;
     }
-    write!(out, "</head>\n<body>\n{BODY}<script type=\"application/json\" id=\"data\">")?;
+    write!(out, "</head>\n<body>\n{BODY}")?;
+    write_words(&mut out, runs)?;
+    write!(out, "<script type=\"application/json\" id=\"data\">")?;
     let data = Data { version: env!("CARGO_PKG_VERSION"), runs: runs.iter_mut().map(RunData::of).collect() };
     serde_json::to_writer(WithoutMarkup(&mut out), &data)?;
     out.write_all(b"</script>\n")?;
@@ -111,6 +119,15 @@ pub fn write_page(mut out: impl Write, runs: &mut [PageRun]) -> anyhow::Result<(
         writeln!(out, "<script>{script}</script>")?;
     }
     out.write_all(b"</body>\n</html>\n")?;
+    Ok(())
+}
+
+/// What can be said without a program: some programs for mail run none.
+fn write_words(out: &mut impl Write, runs: &[PageRun]) -> io::Result<()> {
+    for run in runs.iter().take(WORDED_RUNS) {
+        let said = text(&run.summary, Look { width: 0, colour: false });
+        writeln!(out, "<noscript><pre>{}</pre></noscript>", escaped(&said))?;
+    }
     Ok(())
 }
 
@@ -217,6 +234,24 @@ mod tests {
             r#""nobody.knows" "" "knows" [null,null,3,null,null,null]"#,
         ];
         assert_eq!(drawn, expected);
+    }
+
+    #[test]
+    fn what_an_older_version_did_not_write_is_said() {
+        let old = json!({
+            "cpu": { "cores_used": 1.5, "utilization_pct": 1.5, "per_core_pct": [75, 75], "processes_running": 2 },
+            "memory": { "total_mib": 1000, "used_mib": 300 },
+        });
+        let (_, data) = page_of(&[sample(1, old)]);
+        let run = &data["runs"][0];
+        let series = |chart: &Json| {
+            chart["series"].as_array().unwrap().iter().map(|one| one["label"].to_string()).collect::<Vec<_>>()
+        };
+        let drawn: Vec<_> = run["drawing"]["charts"].as_array().unwrap().iter().flat_map(series).collect();
+        assert_eq!(drawn, [r#""machine""#, r#""all of the machine""#, r#""that run, or could""#]);
+        let [unreadable] = &run["left_out"]["unreadable"].as_array().unwrap()[..] else { panic!("{run}") };
+        let said = "memory could not be read 1 time, and is not in the charts there: missing field";
+        assert!(unreadable.as_str().unwrap().starts_with(said), "{unreadable}");
     }
 
     fn process(pid: u32, name: &str, cores: f64) -> Json {

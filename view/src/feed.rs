@@ -33,7 +33,7 @@ pub(crate) enum Event {
 
 /// The end of the screen's input to which samples are given. As a [`Sink`] it takes those of a tracker.
 #[derive(Clone)]
-pub struct Feed {
+pub struct ScreenSink {
     samples: SyncSender<Moment>,
     events: Sender<Event>,
     /// Whether the screen was told that there are samples, and has not looked yet.
@@ -47,15 +47,15 @@ pub(crate) struct Inbox {
     pub(crate) is_told: Arc<AtomicBool>,
 }
 
-pub(crate) fn channel() -> (Feed, Inbox) {
+pub(crate) fn channel() -> (ScreenSink, Inbox) {
     let (samples, waiting) = mpsc::sync_channel(WAITING);
     let (events, inbox) = mpsc::channel();
     let is_told = Arc::new(AtomicBool::new(false));
-    let feed = Feed { samples, events, is_told: Arc::clone(&is_told) };
+    let feed = ScreenSink { samples, events, is_told: Arc::clone(&is_told) };
     (feed, Inbox { samples: waiting, events: inbox, is_told })
 }
 
-impl Feed {
+impl ScreenSink {
     /// Ends the view, as the key for it does.
     pub fn stop(&self) {
         self.tell(Event::Stop);
@@ -81,13 +81,13 @@ impl Feed {
     }
 }
 
-impl fmt::Debug for Feed {
+impl fmt::Debug for ScreenSink {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Feed").finish_non_exhaustive()
+        formatter.debug_struct("ScreenSink").finish_non_exhaustive()
     }
 }
 
-impl Sink for Feed {
+impl Sink for ScreenSink {
     fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
         Ok(self.give(Moment::of(sample, sample.run().pid))?)
     }

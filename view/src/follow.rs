@@ -11,7 +11,7 @@ use resource_tracker_metrics::RunMetrics;
 use resource_tracker_report::{BAD_LINES, LONGEST_LINE, LeftOut, RecordedSample, check_names, sample_of};
 use resource_tracker_sinks::set_aside_of;
 
-use crate::feed::{Event, Feed};
+use crate::feed::{Event, ScreenSink};
 use crate::growing::{GrowingFile, Identity, Look};
 use crate::moment::{Moment, pid_of};
 
@@ -25,7 +25,7 @@ const STDIN: &str = "-";
 ///
 /// # Errors
 /// When the file cannot be opened, or the system gives no thread. What is wrong with its contents ends the view.
-pub fn follow(path: &Path, feed: Feed) -> anyhow::Result<()> {
+pub fn follow(path: &Path, feed: ScreenSink) -> anyhow::Result<()> {
     let mut file = if path == Path::new(STDIN) { GrowingFile::stdin() } else { GrowingFile::open(path)? };
     let path = path.to_owned();
     let work = move || match follow_to_its_end(&path, &mut file, &mut Lines::new(&path, feed.clone())) {
@@ -106,7 +106,7 @@ fn identity_of(path: &Path) -> Option<Identity> {
 struct Lines {
     /// The file that is read.
     name: String,
-    feed: Feed,
+    feed: ScreenSink,
     /// What was read and is no whole line yet.
     text: Vec<u8>,
     /// So much of it is known to have no end of a line.
@@ -124,7 +124,7 @@ struct Lines {
 }
 
 impl Lines {
-    fn new(path: &Path, feed: Feed) -> Self {
+    fn new(path: &Path, feed: ScreenSink) -> Self {
         Self {
             name: path.display().to_string(),
             feed,

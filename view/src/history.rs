@@ -9,6 +9,8 @@ use crate::moment::Moment;
 const POINTS: usize = 16_384;
 /// So many samples are kept whole.
 const MOMENTS: usize = 1024;
+/// What is nearer to one another than this many seconds is at one time.
+const SHORTEST: f64 = 1e-3;
 const LONGEST_TITLE: usize = 500;
 
 /// A figure over time.
@@ -111,7 +113,7 @@ impl History {
     /// The newest quarter stays as it is; neighbours among the others are joined until there is room again.
     fn thin(&mut self) {
         while self.points.len() > POINTS {
-            self.span = (2.0 * self.span).max(2.0 * self.length() / POINTS as f64);
+            self.span = (2.0 * self.span).max(2.0 * self.length() / POINTS as f64).max(SHORTEST);
             let newest = self.points.split_off(POINTS - POINTS / 4);
             let mut joined: Vec<Point> = Vec::with_capacity(POINTS);
             for point in self.points.drain(..) {
@@ -124,11 +126,11 @@ impl History {
             self.points = joined;
         }
         while self.moments.len() > MOMENTS {
-            self.distance = (2.0 * self.distance).max(2.0 * self.length() / MOMENTS as f64);
-            let newest = self.moments[MOMENTS - MOMENTS / 4].at;
-            let (distance, mut last) = (self.distance, f64::NEG_INFINITY);
+            self.distance = (2.0 * self.distance).max(2.0 * self.length() / MOMENTS as f64).max(SHORTEST);
+            let (distance, mut last, mut index) = (self.distance, f64::NEG_INFINITY, 0);
             self.moments.retain(|moment| {
-                let stays = moment.at >= newest || moment.at - last >= distance;
+                index += 1;
+                let stays = index > MOMENTS - MOMENTS / 4 || moment.at - last >= distance;
                 last = if stays { moment.at } else { last };
                 stays
             });
@@ -345,6 +347,15 @@ pub(crate) mod tests {
         assert!(history.columns(Series::GpuUsed, (0.0, 4.0), 4).iter().all(|value| value.is_nan()));
         assert!(history.columns(Series::JobCores, (4.0, 4.0), 3).iter().all(|value| value.is_nan()));
         assert!(history.columns(Series::JobCores, (0.0, 4.0), 0).is_empty());
+    }
+
+    #[test]
+    fn where_time_stands_still_there_is_room_as_well() {
+        for (at, secs) in [(1000.0, 1.0), (1000.0, 0.0), (1.8e16, 1.0)] {
+            let mut history = History::default();
+            (0..2 * POINTS).for_each(|_| history.add(Moment { at, secs, ..Moment::default() }));
+            assert!(history.points.len() <= POINTS && history.moments.len() <= MOMENTS, "{at} {secs}");
+        }
     }
 
     #[test]

@@ -221,7 +221,7 @@ impl<'a> Reader<'a> {
 /// Those that are in sums, and so each byte once.
 fn disks_of(disks: &Disks) -> impl Iterator<Item = Disk> + '_ {
     disks.0.iter().filter(|disk| disk.is_counted).map(|disk| {
-        let mounts = disk.mounts.iter().filter_map(|mount| Some((&mount.mount_point, mount.used_pct?)));
+        let mounts = disk.mounts.iter().filter_map(|mount| Some((&mount.mount_point, mount.full_pct()?)));
         let fullest = mounts.max_by(|one, other| one.1.total_cmp(&other.1));
         Disk {
             name: printable(&disk.device),

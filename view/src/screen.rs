@@ -19,7 +19,7 @@ use resource_tracker_report::printable;
 
 use crate::clock::Clock;
 use crate::draw::{Palette, draw};
-use crate::feed::{Event, Feed, Inbox, channel};
+use crate::feed::{Event, Inbox, ScreenSink, channel};
 use crate::moment::Moment;
 use crate::view::{Source, View};
 
@@ -39,7 +39,7 @@ pub struct Screen {
     clock: Option<Clock>,
     /// The next sample of a replay, whose time has not come.
     next: Option<Moment>,
-    feed: Feed,
+    feed: ScreenSink,
     inbox: Inbox,
     /// What holds once all samples that wait were taken.
     then: Then,
@@ -73,7 +73,7 @@ impl Screen {
     }
 
     /// Where samples are given to it.
-    pub fn feed(&self) -> Feed {
+    pub fn feed(&self) -> ScreenSink {
         self.feed.clone()
     }
 
@@ -188,7 +188,7 @@ fn now() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-fn read_keys(feed: &Feed) {
+fn read_keys(feed: &ScreenSink) {
     loop {
         match event::read() {
             Ok(Input::Key(key)) if key.kind != KeyEventKind::Release => feed.tell(Event::Key(key)),
@@ -239,7 +239,7 @@ fn give_back() {
 }
 
 /// What is printed of a panic is to be read. One of a component is caught, and no reason to end.
-fn restore_at_panic(feed: Feed) {
+fn restore_at_panic(feed: ScreenSink) {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if !resource_tracker_core::is_guarded() {
