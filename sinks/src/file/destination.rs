@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use resource_tracker_core::trust::{Place, Whose};
+use resource_tracker_core::trust::{OutputOwner, OutputPath};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fcntl_setfl, openat, statat};
 use rustix::io::Errno;
 
@@ -33,9 +33,9 @@ impl Destination {
     /// # Errors
     /// When somebody else leads it, or could have put there what is there, or it cannot lead to a file of samples.
     pub(super) fn of(path: &Path) -> anyhow::Result<Self> {
-        let place = Place::of(path).with_context(|| format!("cannot write to {}", path.display()))?;
-        let (found, is_in_procfs) = (place.found, place.is_in_procfs());
-        let location = Location::from(place);
+        let output = OutputPath::of(path).with_context(|| format!("cannot write to {}", path.display()))?;
+        let (found, is_in_procfs) = (output.found, output.is_in_procfs());
+        let location = Location::from(output);
         if is_in_procfs {
             return Ok(Self::Stream(Stream { location, found: None }));
         }
@@ -95,9 +95,9 @@ impl Stream {
     }
 
     /// Whose it is, where others could have made it.
-    pub(super) fn whose(&self, metadata: &Metadata) -> anyhow::Result<Whose> {
+    pub(super) fn owner(&self, metadata: &Metadata) -> anyhow::Result<OutputOwner> {
         let is_named = self.found.is_some() && metadata.file_type().is_fifo();
-        if is_named { self.location.check_owner(metadata.uid()) } else { Ok(Whose::Own) }
+        if is_named { self.location.check_owner(metadata.uid()) } else { Ok(OutputOwner::User) }
     }
 }
 
@@ -177,6 +177,6 @@ mod tests {
         chown(directory.path().join("old"), Some(54321), None).unwrap();
         let Destination::Stream(stream) = Destination::of(&directory.path().join("old")).unwrap() else { panic!() };
         let (_, metadata) = stream.open(&path).unwrap();
-        assert_eq!(stream.whose(&metadata).unwrap(), Whose::Others);
+        assert_eq!(stream.owner(&metadata).unwrap(), OutputOwner::Other);
     }
 }

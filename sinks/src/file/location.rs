@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use resource_tracker_core::trust::{Demand, Place, Whose, check_output};
+use resource_tracker_core::trust::{Demand, OutputOwner, OutputPath, check_output};
 use rustix::fs::{
     AtFlags, Dir, Mode, OFlags, RenameFlags, fcntl_setfl, fstat, linkat, openat, renameat_with, statat, unlinkat,
 };
@@ -29,9 +29,9 @@ pub(super) struct Location {
     path: PathBuf,
 }
 
-impl From<Place> for Location {
-    fn from(place: Place) -> Self {
-        Self { folder: place.folder, name: place.name, path: place.path }
+impl From<OutputPath> for Location {
+    fn from(output: OutputPath) -> Self {
+        Self { folder: output.folder, name: output.name, path: output.path }
     }
 }
 
@@ -104,7 +104,7 @@ impl Location {
     ///
     /// # Errors
     /// When it is somebody else's, who could have put it there.
-    pub(super) fn check_owner(&self, owner: u32) -> anyhow::Result<Whose> {
+    pub(super) fn check_owner(&self, owner: u32) -> anyhow::Result<OutputOwner> {
         check_output(&self.folder, owner).with_context(|| self.cannot_write())
     }
 

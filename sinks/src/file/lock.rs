@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 /// How long one write waits for it while nothing happens to the file. A program that holds it for longer does not mean to
 /// share.
-const PATIENCE: Duration = Duration::from_secs(1);
+const QUIET: Duration = Duration::from_secs(1);
 
 /// How long one write waits while others, who do share, write: on a busy machine they can be first again and again.
 pub(super) const LONGEST: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ pub(super) struct Lock {
 
 impl Lock {
     pub(super) fn new() -> Self {
-        Self { patience: PATIENCE }
+        Self { patience: QUIET }
     }
 
     pub(super) fn take(&mut self, file: &File) -> Turn {
@@ -45,7 +45,7 @@ impl Lock {
         loop {
             match flock(file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {
-                    self.patience = PATIENCE;
+                    self.patience = QUIET;
                     return Turn::Held;
                 }
                 Err(Errno::INTR) => (),
@@ -93,10 +93,10 @@ mod tests {
         let mut lock = Lock::new();
         let start = Instant::now();
         assert_eq!(lock.take(&waiter), Turn::Busy);
-        assert!(start.elapsed() >= PATIENCE);
+        assert!(start.elapsed() >= QUIET);
         assert_eq!((lock.patience, lock.take(&waiter)), (Duration::ZERO, Turn::Busy));
         flock(&holder, FlockOperation::Unlock).unwrap();
-        assert_eq!((lock.take(&waiter), lock.patience), (Turn::Held, PATIENCE));
+        assert_eq!((lock.take(&waiter), lock.patience), (Turn::Held, QUIET));
     }
 
     #[test]
@@ -107,13 +107,13 @@ mod tests {
         let start = Instant::now();
         let writes = thread::spawn(move || {
             // Never as long as the patience without a write, also where this thread has to wait for a CPU.
-            while start.elapsed() < PATIENCE * 2 {
+            while start.elapsed() < QUIET * 2 {
                 holder.write_all(b"x").unwrap();
                 thread::sleep(PAUSE * 10);
             }
         });
         assert_eq!(Lock::new().take(&waiter), Turn::Held);
-        assert!(start.elapsed() >= PATIENCE * 2);
+        assert!(start.elapsed() >= QUIET * 2);
         writes.join().unwrap();
     }
 }

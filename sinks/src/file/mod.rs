@@ -3,19 +3,20 @@
 mod contents;
 mod destination;
 mod gzip;
+mod if_exists;
 mod location;
 mod lock;
 mod output;
 mod rotation;
 
+pub use if_exists::IfExists;
 pub use rotation::{set_aside_from, set_aside_of};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use resource_tracker_core::sink::PATIENCE;
-use resource_tracker_core::{Outcome, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink};
+use resource_tracker_core::{Outcome, PATIENCE, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -61,19 +62,6 @@ pub struct FileConfig {
     /// Delete the oldest full file when there are more than this; 0: keep all. Only files of yours that hold such samples
     /// count, and none is deleted whose end is torn.
     pub rotate_keep: u32,
-}
-
-/// What happens to a file that is there already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum IfExists {
-    /// Samples are added at its end, if it holds samples of the same format.
-    #[default]
-    Append,
-    /// Its contents are lost.
-    Overwrite,
-    /// The run does not begin.
-    Fail,
 }
 
 impl Default for FileConfig {

@@ -8,12 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use resource_tracker_core::trust::{Owner, Whose};
+use resource_tracker_core::trust::{OutputOwner, Owner};
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_setfl};
 
-use super::IfExists;
 use super::contents::Contents;
 use super::destination::Destination;
+use super::if_exists::IfExists;
 use super::location::{Inode, Location};
 use super::lock::{Lock, Turn};
 use super::rotation::set_aside;
@@ -80,21 +80,21 @@ impl Output {
         contents: Contents,
         is_rotated: bool,
     ) -> anyhow::Result<Self> {
-        let (location, file, metadata, whose) = match Destination::of(path)? {
+        let (location, file, metadata, owner) = match Destination::of(path)? {
             Destination::File(location) => {
                 let (file, metadata, made) = location.open(mode)?;
-                let whose = if made { Whose::Own } else { location.check_owner(metadata.uid())? };
-                (Some(location), file, metadata, whose)
+                let owner = if made { OutputOwner::User } else { location.check_owner(metadata.uid())? };
+                (Some(location), file, metadata, owner)
             }
             Destination::Stream(stream) => {
                 let (file, metadata) = stream.open(path)?;
-                let whose = stream.whose(&metadata)?;
-                (None, file, metadata, whose)
+                let owner = stream.owner(&metadata)?;
+                (None, file, metadata, owner)
             }
         };
-        if whose == Whose::Others {
-            let (path, owner) = (path.display(), metadata.uid());
-            log::warn!("{path} belongs to user {owner}, who can read and change the samples in it");
+        if owner == OutputOwner::Other {
+            let (path, user) = (path.display(), metadata.uid());
+            log::warn!("{path} belongs to user {user}, who can read and change the samples in it");
         }
         let now = Instant::now();
         let output = Self {
@@ -325,17 +325,6 @@ impl Output {
         // There is a first byte, so this changes nothing.
         if fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, 1).is_err() {
             thread::sleep(PAUSE);
-        }
-    }
-}
-
-impl IfExists {
-    /// Whether samples may go to a file.
-    fn judge(self, file: &File, path: &Path, contents: Contents) -> anyhow::Result<()> {
-        match self {
-            Self::Append => contents.check(file, path),
-            Self::Fail if file.metadata()?.len() > 0 => bail!("{} exists already", path.display()),
-            Self::Fail | Self::Overwrite => Ok(()),
         }
     }
 }

@@ -28,8 +28,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use resource_tracker_core::config::Interval;
-use resource_tracker_core::sink::PATIENCE;
-use resource_tracker_core::{Outcome, Run, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink};
+use resource_tracker_core::{Outcome, PATIENCE, Run, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink};
 use rustix::fs::{OFlags, fcntl_setfl};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

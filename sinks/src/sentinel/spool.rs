@@ -64,7 +64,7 @@ impl Spool {
             return Ok(spool);
         }
         let shown = path.display();
-        let made = make_folder(path).map_err(|why| anyhow!("cannot make {shown}: {why:#}; {WAY_OUT}"))?;
+        let made = make_folder(path).map_err(|why| anyhow!("cannot make {shown}: {why}; {WAY_OUT}"))?;
         Self::open_beside(made, Path::new("."), path).with_context(|| format!("cannot make {shown}"))
     }
 
