@@ -5,8 +5,77 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::Port;
+use resource_tracker_core::unit::{Counter, Gauge, Info};
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::counter::{Total, Width};
+
+/// One port of an adapter.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+pub struct Port {
+    /// The adapter, such as `mlx5_0`.
+    #[schemars(transform = Info)]
+    pub device: String,
+    /// Number of the port, from 1 on.
+    #[schemars(transform = Info)]
+    pub port: u32,
+    /// `InfiniBand`, or `Ethernet` for RoCE. `link_layer`
+    #[schemars(transform = Info)]
+    pub link_layer: Option<String>,
+    /// `ACTIVE` when it can be used. `state`
+    #[schemars(transform = Info)]
+    pub state: Option<String>,
+    /// `LinkUp` when something is at the other end. `phys_state`
+    #[schemars(transform = Info)]
+    pub physical_state: Option<String>,
+    /// What the link can carry in one direction. `rate`
+    #[schemars(transform = Gauge("Gbit/s"))]
+    pub rate_gbps: Option<f64>,
+    /// Bytes received. `counters/port_rcv_data`, in units of 4 bytes
+    #[schemars(transform = Gauge("bytes/second"))]
+    pub rx_bytes_per_sec: Option<f64>,
+    /// Bytes sent. `counters/port_xmit_data`, in units of 4 bytes
+    #[schemars(transform = Gauge("bytes/second"))]
+    pub tx_bytes_per_sec: Option<f64>,
+    /// Bytes received, going on where the counter wraps or is reset. `counters/port_rcv_data`
+    #[schemars(transform = Counter("bytes"))]
+    pub rx_bytes_total: Option<u64>,
+    /// Bytes sent, likewise. `counters/port_xmit_data`
+    #[schemars(transform = Counter("bytes"))]
+    pub tx_bytes_total: Option<u64>,
+    /// Packets received. `counters/port_rcv_packets`
+    #[schemars(transform = Gauge("packets/second"))]
+    pub rx_packets_per_sec: Option<f64>,
+    /// Packets sent. `counters/port_xmit_packets`
+    #[schemars(transform = Gauge("packets/second"))]
+    pub tx_packets_per_sec: Option<f64>,
+    /// Packets received, going on where the counter wraps or is reset. `counters/port_rcv_packets`
+    #[schemars(transform = Counter("packets"))]
+    pub rx_packets_total: Option<u64>,
+    /// Packets sent, likewise. `counters/port_xmit_packets`
+    #[schemars(transform = Counter("packets"))]
+    pub tx_packets_total: Option<u64>,
+    /// Packets by how they were addressed, as the adapter counts them. `counters/unicast_*_packets`,
+    /// `counters/multicast_*_packets`
+    #[schemars(transform = Counter("packets"))]
+    pub packets: BTreeMap<String, u64>,
+    /// Packets that were good, and thrown away because there was no room or no link. `counters/port_xmit_discards`,
+    /// `counters/VL15_dropped`
+    #[schemars(transform = Counter("packets"))]
+    pub discards: BTreeMap<String, u64>,
+    /// Errors of the link and of packets, as the adapter counts them. `counters/*_errors`, `counters/link_downed` and
+    /// others
+    #[schemars(transform = Counter("events"))]
+    pub errors: BTreeMap<String, u64>,
+    /// What else is in `counters`, as it is, such as `port_xmit_wait`: ticks of the adapter in which it had something to
+    /// send, and could not.
+    #[schemars(transform = Counter("events"))]
+    pub counters: BTreeMap<String, u64>,
+    /// What the adapter counts besides, as it is. `hw_counters`
+    #[schemars(transform = Counter("events"))]
+    pub hw_counters: BTreeMap<String, u64>,
+}
 
 /// The counters that rates are taken from, and what older drivers call those of 64 bits in `counters_ext`.
 const RATED: [(&str, &str); 4] = [

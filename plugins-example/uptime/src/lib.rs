@@ -2,5 +2,6 @@
 
 mod sink;
 mod source;
+mod switches;
 
 resource_tracker_core::export_plugin!();
