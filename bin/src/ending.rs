@@ -2,18 +2,14 @@
 
 use std::ffi::c_int;
 use std::io::Write;
-use std::time::Duration;
 
 use nix::libc;
-use resource_tracker_core::Running;
+use resource_tracker_core::{PATIENCE, Running};
 use rustix::process::{Resource, Rlimit, setrlimit};
-
-/// How long the end waits for a source that hangs before there is a last sample.
-const LAST_SAMPLE: Duration = Duration::from_secs(2);
 
 /// Takes the sample of what there was at the end.
 pub(crate) fn take_last_sample(running: &Running) {
-    if !running.take_last_sample(LAST_SAMPLE) {
+    if !running.take_last_sample(PATIENCE) {
         log::warn!("the last sample could not be taken");
     }
 }

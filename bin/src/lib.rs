@@ -108,10 +108,7 @@ fn run(arguments: Vec<OsString>, inherited: &Inherited) -> Ending {
         Some(Action::Config { action }) => commands::config(&cli, action),
         Some(Action::Summary(tool)) => commands::summary(&cli, tool),
         Some(Action::Report { files }) => commands::report(&cli, files),
-        Some(Action::Compare { fail_if, budget, baseline, json, files }) => {
-            let limits = commands::Limits { fail_if, budget };
-            commands::compare(&cli, baseline, files, &limits, *json)
-        }
+        Some(Action::Compare(tool)) => commands::compare(&cli, tool),
         Some(Action::View { speed, file }) => commands::view(&cli, inherited, file.as_deref(), *speed),
         Some(Action::Mark { begin, end, name }) => commands::mark(name.as_deref(), *begin, *end),
         Some(Action::Schema { markdown }) => commands::schema(&cli, *markdown),

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use resource_tracker_report::printable;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 struct Stderr;
@@ -46,7 +47,8 @@ impl Log for Stderr {
             return;
         }
         let kind = if record.level() == Level::Error { "error" } else { "warning" };
-        let message = harmless(&record.args().to_string());
+        // The name of a file, or what a plugin says, can hold anything.
+        let message = printable(&record.args().to_string());
         let line = format!("{}: {kind}: {message}\n", crate::PROGRAM);
         match &mut *KEPT.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(kept) => {
@@ -70,11 +72,6 @@ fn print(line: &str) {
     }
 }
 
-/// On one line, and without what a terminal acts on: the name of a file, or what a plugin says, can hold anything.
-fn harmless(text: &str) -> String {
-    text.replace(char::is_control, " ")
-}
-
 pub(crate) fn install() {
     // A program that embeds the command line may have a logger of its own.
     if log::set_logger(&Stderr).is_ok() {
@@ -94,6 +91,6 @@ mod tests {
 
     #[test]
     fn a_message_is_one_line_that_a_terminal_only_shows() {
-        assert_eq!(harmless("a\nb\rc\x1b[2Jd\u{9b}1me\tf\u{7f}é"), "a b c [2Jd 1me f é");
+        assert_eq!(printable("a\nb\rc\x1b[2Jd\u{9b}1me\tf\u{7f}é\u{202e}g"), "a b c [2Jd 1me f ég");
     }
 }

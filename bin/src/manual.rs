@@ -62,7 +62,10 @@ const FILES: [(&str, &str); 3] = [
         "$XDG_STATE_HOME/resource-tracker/spool",
         "Where rows wait until the Sentinel service has them; ~/.local/state stands for the variable where it is not set.",
     ),
-    ("/proc/PID/fd/100", "Of a tracker around a command: the pipe in which resource-tracker-mark(1) tells it."),
+    (
+        "/proc/PID/fd/100",
+        "Of a tracker around a command: the pipe in which resource-tracker-mark(1) tells it. Where that number was in use, it is the next free one up to 115, which a warning says.",
+    ),
 ];
 
 const ENVIRONMENT: [(&str, &str); 6] = [

@@ -3,13 +3,12 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use anyhow::Context;
 use nix::sys::signal::SigSet;
 use resource_tracker_core::config::ByName;
 use resource_tracker_core::registry::KnownDerivation;
 use resource_tracker_core::{Host, Run, SinkContext, SourceConfig, Tracker};
 use resource_tracker_metrics::RunMetrics;
-use resource_tracker_sources::{MarkSource, OutcomeSource, RunEnd, RunSource};
+use resource_tracker_sources::{MARK_DESCRIPTORS, MarkSource, OutcomeSource, RunEnd, RunSource};
 
 use crate::cli::Cli;
 use crate::ending::Ending;
@@ -45,7 +44,15 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
     let end = RunEnd::default();
     let mut tracker = with_run(Tracker::new(run).host(host.clone()), &end);
     match wraps.then(MarkSource::open) {
-        Some(Ok(marks)) => tracker = tracker.own_source("marks", marks, MarkSource::SCHEDULE),
+        Some(Ok(marks)) => {
+            if let Some(number) = marks.unusual_descriptor() {
+                let usual = MARK_DESCRIPTORS.start();
+                log::warn!(
+                    "descriptor {usual} is in use: programs that write their marks themselves must take {number}"
+                );
+            }
+            tracker = tracker.own_source("marks", marks, MarkSource::SCHEDULE);
+        }
         // Where there is no room for its pipe, nothing is heard.
         Some(Err(error)) if error.kind() == ErrorKind::InvalidInput => (),
         Some(Err(error)) => log::warn!("marks of the command are not heard: {error}"),
@@ -53,8 +60,7 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
     }
     let mut tracker = with_sources(tracker, sources, derivations)?;
     for (name, config) in sinks {
-        let context = || format!("sinks.{name}");
-        tracker = tracker.sink_from(name.clone(), &*config, &sinks_know).with_context(context)?;
+        tracker = tracker.sink_from(name, &*config, &sinks_know)?;
     }
     if !wraps {
         return standalone::run(tracker, host, inherited, &end);

@@ -11,6 +11,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// The cheapest ones can be without a price for an hour.
 const SERVERS: &str = "25";
 const MIB_PER_GIB: f64 = 1024.0;
+/// No vendor, and no type of a machine, has a longer one.
+const LONGEST_NAME: usize = 100;
 
 /// The service.
 pub(crate) struct Servers {
@@ -52,7 +54,11 @@ impl Servers {
     fn present_price(&self, demand: &Demand) -> Result<Option<f64>, String> {
         let cloud = demand.cloud.as_ref();
         let names = cloud.and_then(|cloud| cloud.cloud_vendor_id.as_deref().zip(cloud.cloud_instance_type.as_deref()));
-        let Some((vendor, name)) = names else { return Ok(None) };
+        // What a recording says must not lead to another page.
+        let is_name = |name: &str| !matches!(name, "" | "." | "..") && name.len() <= LONGEST_NAME;
+        let Some((vendor, name)) = names.filter(|(vendor, name)| is_name(vendor) && is_name(name)) else {
+            return Ok(None);
+        };
         let url = self.path(&["server", vendor, name, "prices"]);
         let Some(answer) = http::get(url.as_str(), &url, LIMIT)? else { return Ok(None) };
         least_price(url.as_str(), &answer, cloud.and_then(|cloud| cloud.cloud_region_id.as_deref()))
@@ -103,7 +109,9 @@ mod tests {
         let expected = "https://keeper.example.com/api/servers?vcpus_min=3&memory_min=1.125&gpu_min=2&gpu_memory_total=5\
                         &order_by=min_price_ondemand&order_dir=asc&limit=25";
         assert_eq!(servers.query(&advice).as_str(), expected);
-        let without = servers.query(&Advice { gpus: Some(0), gpu_memory_mib: None, ..advice });
+        let mut without = advice;
+        (without.gpus, without.gpu_memory_mib) = (Some(0), None);
+        let without = servers.query(&without);
         assert!(!without.as_str().contains("gpu"), "{without}");
         let path = servers.path(&["server", "../x?y", "a/b", "prices"]);
         assert_eq!(path.as_str(), "https://keeper.example.com/api/server/..%2Fx%3Fy/a%2Fb/prices");

@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn of_every_key_it_is_known_whether_it_needs_a_named_file() {
         let registry = Registry::new();
-        let components = Kind::ALL.into_iter().flat_map(|kind| {
+        let components = Kind::all().flat_map(|kind| {
             let table = move |name: &str| format!("{}.{name}", kind.table());
             registry.of(kind).into_iter().map(move |component| (table(component.name), component.schema()))
         });

@@ -30,23 +30,7 @@ pub(crate) enum Action {
         files: Vec<PathBuf>,
     },
     /// Show what differs between recorded runs, and exit 1 if a limit is not kept
-    Compare {
-        /// Exit 1 if this is so, of the new runs or of the change: peak_memory > +10%, wall_time > 1h
-        #[arg(long, value_name = "CONDITION")]
-        fail_if: Vec<Condition>,
-        /// Exit 1 unless this is so: cpu_time < 60s
-        #[arg(long, value_name = "CONDITION")]
-        budget: Vec<Condition>,
-        /// Recordings of the baseline, up to --; all other files are new ones then
-        #[arg(long, value_name = "FILE", num_args = 1..)]
-        baseline: Vec<PathBuf>,
-        /// Print the differences as JSON
-        #[arg(long)]
-        json: bool,
-        /// Recordings: the baseline and, after it, the new ones
-        #[arg(required_unless_present = "baseline", value_name = "FILE")]
-        files: Vec<PathBuf>,
-    },
+    Compare(CompareTool),
     /// Show on the terminal what happens: a recording while it grows, a process (--pid), or the machine
     View {
         /// Replay the recording from its start, so many times as fast as it was [default: show all of it at once]
@@ -106,6 +90,36 @@ pub(crate) enum Action {
 }
 
 const SERVERS: &str = "Ask this service for the cheapest machine that holds it: https://keeper.sparecores.net";
+
+/// What is compared with what, and what has to hold.
+#[derive(Debug, Args)]
+pub(crate) struct CompareTool {
+    /// Exit 1 if this is so, of the new runs or of the change: peak_memory > +10%, wall_time > 1h
+    #[arg(long, value_name = "CONDITION")]
+    pub(crate) fail_if: Vec<Condition>,
+    /// Exit 1 unless this is so: cpu_time < 60s
+    #[arg(long, value_name = "CONDITION")]
+    pub(crate) budget: Vec<Condition>,
+    /// Recordings of the baseline, up to --; all other files are new ones then
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub(crate) baseline: Vec<PathBuf>,
+    /// Print the differences as JSON
+    #[arg(long, conflicts_with = "markdown")]
+    pub(crate) json: bool,
+    /// Print them as Markdown, for the page of a job in CI
+    #[arg(long)]
+    pub(crate) markdown: bool,
+    /// Recordings: the baseline and, after it, the new ones
+    #[arg(required_unless_present = "baseline", value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+impl CompareTool {
+    /// All that has to hold or must not.
+    pub(crate) fn conditions(&self) -> impl Iterator<Item = &Condition> {
+        self.fail_if.iter().chain(&self.budget)
+    }
+}
 
 /// What `summary` is asked for.
 #[derive(Debug, Args)]

@@ -1,13 +1,18 @@
 //! `compare`: recorded runs beside others, and limits for CI.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use resource_tracker_report::{Answer, Condition, Figures, Kinds, Of, comparison_text, read_runs};
+use resource_tracker_report::{
+    Answer, Condition, Figures, Kinds, Of, Rows, comparison_markdown, comparison_text, read_runs,
+};
 
-use super::print;
+use super::standard_output::print;
 use super::summary::kinds;
 use crate::cli::Cli;
+use crate::tools::CompareTool;
 
 /// They are all in memory at once.
 const MOST_RUNS: usize = 100_000;
@@ -17,23 +22,16 @@ struct Run {
     path: PathBuf,
     figures: Figures,
     problems: Vec<String>,
+    /// How it ended, when that was not with 0.
+    failure: Option<String>,
 }
 
-/// What the new runs have to keep.
-pub(crate) struct Limits<'a> {
-    pub(crate) fail_if: &'a [Condition],
-    pub(crate) budget: &'a [Condition],
-}
-
-pub(crate) fn compare(
-    cli: &Cli,
-    baseline: &[PathBuf],
-    files: &[PathBuf],
-    limits: &Limits,
-    as_json: bool,
-) -> anyhow::Result<i32> {
-    let has_limits_alone = limits.fail_if.iter().chain(limits.budget).next().is_some()
-        && !limits.fail_if.iter().chain(limits.budget).any(Condition::needs_baseline);
+pub(crate) fn compare(cli: &Cli, tool: &CompareTool) -> anyhow::Result<i32> {
+    let (baseline, files) = (&tool.baseline[..], &tool.files[..]);
+    if let Some(flag) = files.iter().find(|file| file.as_os_str().as_bytes().starts_with(b"--") && !file.exists()) {
+        bail!("{}: there is no such file, and behind -- are files alone; flags go in front of it", flag.display());
+    }
+    let has_limits_alone = tool.conditions().next().is_some() && !tool.conditions().any(Condition::needs_baseline);
     let (baseline, new) = match files {
         [_, ..] if !baseline.is_empty() => (baseline, files),
         // Values need nothing to be compared with.
@@ -48,14 +46,14 @@ pub(crate) fn compare(
     let kinds = kinds(cli);
     let (baseline, new) = (runs(baseline, &kinds)?, runs(new, &kinds)?);
     let (before, after) = (figures(&baseline), figures(&new));
-    for run in baseline.iter().chain(&new) {
-        run.problems.iter().for_each(|problem| log::warn!("{}: {problem}", run.path.display()));
-    }
+    warn_of_problems(baseline.iter().chain(&new));
     let differences = resource_tracker_report::compare(&before, &after);
-    match as_json {
-        true => print((serde_json::to_string(&differences)? + "\n").as_bytes())?,
-        false => print(comparison_text(&differences).as_bytes())?,
+    let shown = match (tool.json, tool.markdown) {
+        (true, _) => serde_json::to_string(&differences)? + "\n",
+        (_, true) => comparison_markdown(&differences),
+        _ => comparison_text(&differences),
     };
+    print(shown.as_bytes())?;
     let of = |conditions: &[Condition], of: Of, wanted: Answer, word: &str| {
         let broken = conditions.iter().filter_map(|condition| {
             let answer = |runs: &[&Figures]| condition.answer(&before, runs, of);
@@ -71,10 +69,36 @@ pub(crate) fn compare(
         });
         broken.collect::<Vec<_>>()
     };
-    let mut broken = of(limits.fail_if, Of::Any, Answer::DoesNotHold, "failed, because");
-    broken.extend(of(limits.budget, Of::All, Answer::Holds, "not within the budget"));
+    let mut broken = of(&tool.fail_if, Of::Any, Answer::DoesNotHold, "failed, because");
+    broken.extend(of(&tool.budget, Of::All, Answer::Holds, "not within the budget"));
+    broken.extend(failures(&new, tool));
     broken.iter().for_each(|limit| log::error!("{limit}"));
     Ok(i32::from(!broken.is_empty()))
+}
+
+/// What failed before its time took little. Whoever expects a failure says so by a limit on `exit_code`.
+fn failures(new: &[Run], tool: &CompareTool) -> Vec<String> {
+    if tool.conditions().next().is_none() || tool.conditions().any(|condition| condition.figure().name == "exit_code") {
+        return Vec::new();
+    }
+    let failed = new.iter().filter_map(|run| Some((run.path.display(), run.failure.as_ref()?)));
+    failed
+        .map(|(path, failure)| format!("{path}: {failure}, so it keeps no limit (unless one is on exit_code)"))
+        .collect()
+}
+
+/// A file can have many runs: each sentence is said once of it.
+fn warn_of_problems<'a>(runs: impl Iterator<Item = &'a Run>) {
+    let mut said = BTreeMap::<(&Path, &str), u64>::new();
+    for run in runs {
+        for problem in &run.problems {
+            *said.entry((&run.path, problem)).or_default() += 1;
+        }
+    }
+    for ((path, problem), count) in said {
+        let times = if count == 1 { String::new() } else { format!(" (in {count} runs)") };
+        log::warn!("{}: {problem}{times}", path.display());
+    }
 }
 
 /// The runs that something is said of, in front of that.
@@ -92,7 +116,8 @@ fn runs(files: &[PathBuf], kinds: &Kinds) -> anyhow::Result<Vec<Run>> {
         if runs.len() == MOST_RUNS {
             bail!("{} and what comes after it: more than {MOST_RUNS} runs are too many to compare", run.path.display());
         }
-        runs.push(Run { path: run.path, figures: Figures::of(&run.summary), problems: run.summary.problems });
+        let failure = run.summary.has_failed().then(|| Rows::of(&run.summary).ending);
+        runs.push(Run { path: run.path, figures: Figures::of(&run.summary), problems: run.summary.problems, failure });
         Ok(())
     })?;
     Ok(runs)

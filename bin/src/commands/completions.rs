@@ -9,7 +9,7 @@ use resource_tracker_core::registry::{Kind, Registry};
 use resource_tracker_report::FIGURES;
 use serde_json::Value as Json;
 
-use super::print;
+use super::standard_output::print;
 use crate::cli::Cli;
 use crate::completion::{BASH, FISH, OfShell, Word, ZSH, completion, rejoined};
 use crate::settings::{config_file, tables_and_file};
@@ -64,6 +64,11 @@ pub(crate) fn completions_at(cli: &Cli, shell: Shell, place: usize, words: &[OsS
     print(text.as_bytes())
 }
 
+/// Whether no shell takes it for more than a word: somebody else can have written the configuration.
+fn is_plain(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
 /// The values that a flag can have: names of components, keys of the configuration, names of figures. No plugin is loaded for
 /// that.
 fn values(cli: &Cli, flag: &Arg) -> Vec<Word> {
@@ -76,9 +81,9 @@ fn values(cli: &Cli, flag: &Arg) -> Vec<Word> {
         _ => return Vec::new(),
     }
     let settings = tables_and_file(Registry::new(), &config_file(cli));
-    let components = Kind::ALL
-        .into_iter()
-        .flat_map(|kind| settings.named_components(kind).into_iter().map(move |component| (kind, component)));
+    let components = Kind::all()
+        .flat_map(|kind| settings.named_components(kind).into_iter().map(move |component| (kind, component)))
+        .filter(|(_, component)| is_plain(&component.name));
     if flag != "set" {
         let word = |component: Component| Word::new(component.name, component.component_type.description);
         return components.map(|(_, component)| word(component)).collect();

@@ -6,7 +6,7 @@ use std::path::Path;
 use resource_tracker_core::config::Component;
 use resource_tracker_core::registry::Kind;
 
-use super::print;
+use super::standard_output::print;
 use crate::cli::Cli;
 use crate::settings::{config_file, settings};
 

@@ -7,7 +7,7 @@ use resource_tracker_core::config::{ConfigError, ConfigFile, is_secret};
 use resource_tracker_core::registry::Kind;
 use serde_json::{Map, Value as Json};
 
-use super::print;
+use super::standard_output::print;
 use crate::cli::Cli;
 use crate::plan::Plan;
 use crate::settings::{config_file, settings, settings_with, tables_and_file};

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow};
 
-use super::print;
+use super::standard_output::print;
 use crate::manual;
 
 /// Prints the page of a tool, or that of the program.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use resource_tracker_core::sample_schema;
 use serde_json::Value as Json;
 
-use super::print;
+use super::standard_output::print;
 use crate::cli::Cli;
 use crate::settings::{config_file, settings};
 

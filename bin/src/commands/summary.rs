@@ -7,7 +7,7 @@ use resource_tracker_core::registry::Registry;
 use resource_tracker_core::sample_schema;
 use resource_tracker_report::{Demand, Kinds, Look, json, markdown, offer_markdown, offer_text, read_runs, text};
 
-use super::print;
+use super::standard_output::print;
 use crate::cli::Cli;
 use crate::servers::{Found, Servers};
 use crate::settings::{config_file, settings};

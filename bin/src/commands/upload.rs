@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use resource_tracker_sinks::sentinel::{LeftBehind, SentinelConfig, TOKEN, Unsent};
 
-use super::print;
+use super::standard_output::print;
 use crate::cli::Cli;
 use crate::settings::{config_file, settings};
 use crate::tables::SENTINEL;

@@ -4,6 +4,7 @@ use std::ffi::{CString, OsStr, OsString, c_char};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::libc;
@@ -73,7 +74,8 @@ pub(super) fn spawn(
         Err(error) if is_out_of_room(&error) => Spawned::NoRoom(error),
         Err(error) => {
             let is_missing = error.kind() == io::ErrorKind::NotFound;
-            let hint = if is_missing { meant_tool(&command[0]).unwrap_or_default() } else { String::new() };
+            let hint = || meant_recording(&command[0]).or_else(|| meant_tool(&command[0]));
+            let hint = if is_missing { hint().unwrap_or_default() } else { String::new() };
             Spawned::Failed(complain(command, &error, &hint))
         }
     }
@@ -149,6 +151,12 @@ fn complain(command: &[OsString], error: &io::Error, hint: &str) -> i32 {
         io::ErrorKind::NotFound => NOT_FOUND,
         _ => NOT_EXECUTABLE,
     }
+}
+
+/// A hint where a recording was named, and no program.
+fn meant_recording(program: &OsStr) -> Option<String> {
+    let name = program.to_str().filter(|name| name.contains(".jsonl") && Path::new(name).is_file())?;
+    Some(format!("; `{} summary {name}` says what a recording holds", crate::PROGRAM))
 }
 
 /// A hint where the name of a tool of the tracker was mistyped, and not that of a program.
