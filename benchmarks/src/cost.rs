@@ -24,6 +24,7 @@ pub(crate) fn print() -> anyhow::Result<()> {
         ["watched", "interval", "floor, µs", "tracker, µs", "tracker / floor", "share of a core"],
     );
     let no_pss = ["--set", "sources.process.pss_budget_pct=0"];
+    let with_top = [&no_pss[..], &["--set", "sources.process.top=5"]].concat();
     for interval in INTERVALS {
         row("the machine", interval, None, &[])?;
     }
@@ -32,10 +33,16 @@ pub(crate) fn print() -> anyhow::Result<()> {
         for interval in INTERVALS {
             row(&format!("and {size} that sleep"), interval, Some(&tree), &no_pss)?;
         }
+        if size >= 1000 {
+            row(&format!("and {size} that sleep, the busiest 5"), INTERVALS[0], Some(&tree), &with_top)?;
+        }
     }
     for (size, interval) in [(100, INTERVALS[1]), (100, INTERVALS[0]), (1000, INTERVALS[0]), (5000, INTERVALS[0])] {
         let tree = Tree::grow(size, Life::Awake(interval / 2))?;
         row(&format!("and {size} that all run in each interval"), interval, Some(&tree), &no_pss)?;
+        if size >= 1000 {
+            row(&format!("and {size} that all run, the busiest 5"), interval, Some(&tree), &with_top)?;
+        }
     }
     let strangers = Tree::grow(5000, Life::Asleep)?;
     row("the machine, with 5000 others", INTERVALS[0], None, &[])?;

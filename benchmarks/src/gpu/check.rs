@@ -10,7 +10,8 @@ use serde_json::Value as Json;
 use crate::launch::{part, tracker};
 use crate::table;
 
-use super::{CALLS, cuda, open, time};
+use super::calls::{CALLS, open, time};
+use super::cuda;
 
 /// What was seen, and whether it is right.
 type Seen = (String, bool);
@@ -23,9 +24,9 @@ const CHECKS: [(&str, Check); 9] = [
     ("energy, by counter and by power", energy),
     ("list of processes", |_| processes(&[], "steady")),
     ("… in another pid namespace", |_| {
-        processes(&["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"], "steady")
+        processes_if_told(&["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"])
     }),
-    ("… of who is not root", |_| processes(&["setpriv", "--reuid=65534", "--clear-groups"], "steady")),
+    ("… of who is not root", |_| processes_if_told(&["setpriv", "--reuid=65534", "--clear-groups"])),
     ("… of a client of MPS", mps),
     ("… of two that share memory", |_| processes(&[], "share")),
     ("PCIe rate of a copy of 10 GB", copy),
@@ -150,22 +151,42 @@ fn energy(nvml: &Nvml) -> anyhow::Result<Seen> {
     Ok((format!("{told:.0} J told, {counted:.0} J counted, {by_power:.0} J by power"), is_right))
 }
 
-/// The job is listed with its memory, or it is not known who uses the GPU.
+/// The job is listed with its memory.
 fn processes(way: &[&str], work: &str) -> anyhow::Result<Seen> {
-    Ok(listed(&record(way, work)?, if work == "share" { cuda::SHARED as u64 } else { 0 }))
+    told(listed(&record(way, work)?, if work == "share" { cuda::SHARED as u64 } else { 0 }))
 }
 
-fn listed(samples: &[Json], shared: u64) -> Seen {
+/// The job is listed with its memory, or it is not known who uses the GPU: the driver need not tell.
+fn processes_if_told(way: &[&str]) -> anyhow::Result<Seen> {
+    Ok(listed(&record(way, "steady")?, 0).unwrap_or_else(|| ("not known".into(), true)))
+}
+
+/// What the driver has to tell a tracker that knows processes by the same numbers.
+fn told(seen: Option<Seen>) -> anyhow::Result<Seen> {
+    // `PROC_PID_INIT_INO` of the kernel: the namespace that processes begin in.
+    let is_in_container =
+        || std::fs::read_link("/proc/self/ns/pid").is_ok_and(|it| it.as_os_str() != "pid:[4026531836]");
+    match seen {
+        Some(seen) => Ok(seen),
+        None if is_in_container() => bail!("not known, which a driver may leave so in a container"),
+        None => Ok(("not known".into(), false)),
+    }
+}
+
+/// `None`: it is not known who uses the GPU.
+fn listed(samples: &[Json], shared: u64) -> Option<Seen> {
     // The last samples of the work, when everything is there; the very last is after it.
     let busy =
         samples.iter().rev().find(|sample| sample["gpu"][0]["utilization_pct"].as_f64().is_some_and(|pct| pct > 0.0));
-    let Some(gpu) = busy.map(|sample| &sample["gpu"][0]) else { return ("the GPU was never busy".into(), false) };
-    let Some(list) = gpu["processes"].as_array() else { return ("not known".into(), true) };
+    let Some(gpu) = busy.map(|sample| &sample["gpu"][0]) else {
+        return Some(("the GPU was never busy".into(), false));
+    };
+    let list = gpu["processes"].as_array()?;
     let bytes: Vec<u64> = list.iter().map(|process| process["vram_bytes"].as_u64().unwrap_or(0)).collect();
     let used = gpu["vram_used_bytes"].as_u64().unwrap_or(u64::MAX);
     let sum: u64 = bytes.iter().sum();
     let is_right = !list.is_empty() && bytes.iter().all(|bytes| *bytes > 0) && sum <= used && sum >= shared;
-    (format!("{} processes with {} MiB of {} MiB used", list.len(), sum >> 20, used >> 20), is_right)
+    Some((format!("{} processes with {} MiB of {} MiB used", list.len(), sum >> 20, used >> 20), is_right))
 }
 
 /// With a server of its own, which is stopped again.
@@ -222,13 +243,22 @@ mod tests {
             vec![json!({ "gpu": [{ "utilization_pct": 99.0, "vram_used_bytes": 5u64 << 30, "processes": processes }] })]
         };
         let process = |bytes: Option<u64>| json!({ "pid": 7, "vram_bytes": bytes });
-        assert!(listed(&sample(json!([process(Some(1 << 30))])), 0).1);
-        assert!(listed(&sample(json!(null)), 0).1, "not known");
-        assert!(!listed(&sample(json!([])), 0).1, "it is the job that keeps it busy");
-        assert!(!listed(&sample(json!([process(None)])), 0).1);
-        assert!(!listed(&sample(json!([process(Some(6 << 30))])), 0).1, "more than is used");
-        let both = sample(json!([process(Some(3 << 29)), process(Some(1 << 28))]));
-        assert!(listed(&both, cuda::SHARED as u64).1 && !listed(&both, 3 << 30).1);
-        assert!(!listed(&[], 0).1);
+        let is_right = |processes: Json, shared: u64| listed(&sample(processes), shared).unwrap().1;
+        assert!(is_right(json!([process(Some(1 << 30))]), 0));
+        assert!(!is_right(json!([]), 0), "it is the job that keeps it busy");
+        assert!(!is_right(json!([process(None)]), 0));
+        assert!(!is_right(json!([process(Some(6 << 30))]), 0), "more than is used");
+        let both = json!([process(Some(3 << 29)), process(Some(1 << 28))]);
+        assert!(is_right(both.clone(), cuda::SHARED as u64) && !is_right(both, 3 << 30));
+        assert!(!listed(&[], 0).unwrap().1);
+    }
+
+    #[test]
+    fn a_list_that_is_not_known_is_not_right_where_it_has_to_be_told() {
+        let unknown = json!({ "gpu": [{ "utilization_pct": 99.0, "vram_used_bytes": 5u64 << 30, "processes": null }] });
+        let seen = listed(&[unknown], 0);
+        assert_eq!(seen, None);
+        // In a container nothing is said of it.
+        assert!(!told(seen).is_ok_and(|(_, is_right)| is_right));
     }
 }
