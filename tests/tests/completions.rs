@@ -200,3 +200,17 @@ fn figures_of_a_limit_are_offered() {
     }
     assert!(offered(at, &["resource-tracker", "compare", "--budget", ""]).contains("\ncpu_time\n"));
 }
+
+/// What bash puts behind the cursor is run with the line.
+#[test]
+fn names_that_a_shell_would_run_are_not_offered() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = "[sinks.'my$(touch${IFS}PWN)']\ntype = 'file'\npath = 'x'\n[sinks.my-own]\ntype = 'file'\npath = 'y'\n";
+    std::fs::write(folder.path().join("resource-tracker.toml"), file).unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        let line = ["completions", shell, "--at", "2", "--", "resource-tracker", "--disable", "my"];
+        let output = command(tracker()).current_dir(folder.path()).args(line).output().unwrap();
+        let said = text(&output.stdout);
+        assert!(said.contains("my-own") && !said.contains("PWN"), "{shell}: {said}");
+    }
+}

@@ -243,6 +243,7 @@ fn config_check_names_file_line_key_value_and_what_is_allowed() {
         ("[job]\npid = -4\n", "2:1", "job.pid = -4", "1 or more"),
         ("[job]\nname = ['a']\n", "2:1", "job.name", "a text"),
         ("[jobs]\nname = 'a'\n", "1:2", "jobs", "did you mean job?"),
+        ("interval_secs = 3\n", "1:1", "interval_secs = 3", "did you mean tracker.interval_secs?"),
         ("[sources.cpus]\n", "1:10", "sources.cpus", "did you mean cpu?"),
         (
             "[sinks.a]\ntype = 'file'\nrotate_bytes = '1G'\n",

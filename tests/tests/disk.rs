@@ -1,4 +1,5 @@
-//! The sums over all disks: what passes through devices that stand on others, or in memory, is in them once or not at all.
+//! The sums over all disks: what passes through devices that stand on others, or in memory, is in them once or not at all. And how
+//! full a file system is.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -10,7 +11,7 @@ use tempfile::TempDir;
 
 const WRITTEN: f64 = (200 << 20) as f64;
 
-/// A block device that goes when the test ends.
+/// A block device, or a file system, that goes when the test ends.
 struct Device {
     path: String,
     remove: Command,
@@ -70,7 +71,11 @@ impl Seen {
                 .args(["--set", "sinks.table.type=file", "--set", &format!("sinks.table.path={}", table.display())])
                 .args(["--", "sh", "-c", &format!("{known}; {write}")]),
         );
-        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+        // Another test can make a device anew meanwhile.
+        let is_of_another = |line: &str| line.contains("so it began anew") && !line.contains(&format!(" {listed} "));
+        let said = text(&output.stderr);
+        let said: Vec<&str> = said.lines().filter(|line| !is_of_another(line)).collect();
+        assert_eq!((output.status.code(), said), (Some(0), vec![]));
         let samples = recording.samples();
         let first = samples.iter().position(|sample| find(sample, listed).is_some()).unwrap();
         let rows = fs::read_to_string(table).unwrap();
@@ -187,4 +192,44 @@ fn what_a_mapped_device_writes_to_a_loop_device_is_counted_on_the_disk() {
     let seen = Seen::of_writing_to(&device.path, below.name());
     assert_eq!(seen.grown(below.name()), WRITTEN);
     seen.assert_sum(0.95 * WRITTEN);
+}
+
+/// Half of it is for root, who alone can still write.
+#[test]
+fn a_file_system_that_users_have_filled_is_full_as_df_says() {
+    let test = "a full file system";
+    let folder = folder();
+    if !is_root(test) || ["losetup", "mkfs.ext4", "mount", "df"].iter().any(|program| !has(program, test)) {
+        return;
+    }
+    let Some(device) = Device::over_file_in(folder.path()) else { return };
+    let point = folder.path().join("mounted");
+    fs::create_dir(&point).unwrap();
+    let make = "mkfs.ext4 -q -m 50 \"$0\" && mount \"$0\" \"$1\" && dd if=/dev/zero of=\"$1/file\" bs=1M count=130 status=none";
+    let made = command("sh").args(["-c", make, &device.path]).arg(&point).status().unwrap();
+    let mut remove = command("umount");
+    remove.arg(&point);
+    let mounted = Device { path: point.display().to_string(), remove };
+    if !made.success() {
+        println!("skipped: {test} cannot be made");
+        return;
+    }
+    let df =
+        text(&command("df").args(["--block-size=1", "--output=used,avail,pcent"]).arg(&point).output().unwrap().stdout);
+    let df: Vec<f64> =
+        df.lines().nth(1).unwrap().split_whitespace().map(|word| word.trim_end_matches('%').parse().unwrap()).collect();
+    let recording = Recording::new();
+    let known = recording.until(1, &format!("\"mount_point\":\"{}\"", mounted.path));
+    let mut run = command(tracker());
+    recording.run(run.args(["-q", "-i", "0.1", "-o"]).arg(recording.path()).args(["--", "sh", "-c", &known]));
+    let told = find(recording.samples().last().unwrap(), device.name()).unwrap()["mounts"][0].clone();
+    assert_eq!([number(&told, "/used_bytes"), number(&told, "/available_bytes"), 100.0], df[..]);
+    assert!((40.0..80.0).contains(&number(&told, "/used_pct")), "{told}");
+    let summary = command(tracker()).args(["summary", "--json"]).arg(recording.path()).output().unwrap();
+    let summary: Json = serde_json::from_slice(&summary.stdout).unwrap();
+    let fullest = &summary["machine"]["fullest_file_system"];
+    assert_eq!((&fullest["mount_point"], number(fullest, "/full_pct")), (&json!(mounted.path), 100.0));
+    let note = format!("{} was 100 % full", mounted.path);
+    let mut notes = summary["notes"].as_array().unwrap().iter();
+    assert!(notes.any(|said| said.as_str().unwrap().starts_with(&note)), "{summary}");
 }

@@ -1,10 +1,16 @@
 //! The book says what the program says.
 
-use resource_tracker_tests::{command, in_time, text, track};
+use resource_tracker_tests::{command, in_time, names, text, track};
 use serde_json::Value as Json;
 
 fn book(name: &str) -> String {
     std::fs::read_to_string(format!("{}/../docs/src/reference/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
+const CHAPTERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src");
+
+fn chapter(name: &str) -> String {
+    std::fs::read_to_string(format!("{CHAPTERS}/{name}")).unwrap()
 }
 
 #[test]
@@ -19,8 +25,7 @@ fn the_generated_pages_are_fresh() {
 /// The tables of the chapter on CSV name the columns that there are, in order.
 #[test]
 fn the_columns_of_the_book_are_those_of_the_program() {
-    let chapter = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src/csv.md");
-    let chapter = std::fs::read_to_string(chapter).unwrap();
+    let chapter = chapter("csv.md");
     let column = |title: &str, number: usize| -> Vec<String> {
         let lines = chapter.lines().skip_while(|line| !line.starts_with(&format!("| {title} |")));
         let cells = lines.take_while(|line| line.starts_with('|')).skip(2).map(|line| line.split('|').nth(number + 1));
@@ -41,9 +46,7 @@ fn the_columns_of_the_book_are_those_of_the_program() {
 #[test]
 fn every_test_that_the_book_names_exists() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let chapters =
-        ["tried.md", "figures.md"].map(|name| std::fs::read_to_string(root.join("docs/src").join(name)).unwrap());
-    let chapters = chapters.concat();
+    let chapters = ["tried.md", "figures.md", "transparency.md"].map(chapter).concat();
     let names = chapters.split('`').filter_map(|word| word.split_once(".rs::"));
     let mut count = 0;
     for (file, test) in names {
@@ -57,6 +60,65 @@ fn every_test_that_the_book_names_exists() {
         count += 1;
     }
     assert!(count > 100, "{count}");
+}
+
+/// A blank line in a table makes text of the rows behind it.
+#[test]
+fn every_row_of_a_table_has_a_head() {
+    let mut rows = 0;
+    for name in names(CHAPTERS.as_ref()).into_iter().filter(|name| name.ends_with(".md")) {
+        let text = chapter(&name);
+        let (mut above, mut is_code) = ("", false);
+        for (number, line) in text.lines().enumerate() {
+            is_code ^= line.trim_start().starts_with("```");
+            let is_row = |line: &str| line.starts_with('|') && !is_code;
+            if is_row(line) && !is_row(above) {
+                let below = text.lines().nth(number + 1).unwrap_or_default();
+                let is_rule = below.starts_with("| --- |") && below.chars().all(|c| "|- :".contains(c));
+                assert!(is_rule, "{name}, line {}: a row without a head", number + 1);
+            }
+            rows += usize::from(is_row(line));
+            above = line;
+        }
+    }
+    assert!(rows > 300, "{rows}");
+}
+
+/// Those that are not printed say so.
+#[test]
+fn the_benchmarks_print_the_tables_of_the_book() {
+    let measured = chapter("measured.md");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../benchmarks/src");
+    let code = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+    let code: String = code.map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let heads = measured.lines().filter_map(|line| line.strip_prefix("**")?.split_once("**"));
+    let (mut printed, mut once) = (0, 0);
+    for (head, rest) in heads {
+        let is_printed = code.contains(&format!("{head:?}"));
+        let says_how = rest.contains("*taken once*") || head == "Beside the Python package";
+        assert_ne!(is_printed, says_how, "{head}");
+        printed += usize::from(is_printed);
+        once += usize::from(says_how);
+    }
+    assert!(printed > 10 && once > 5, "{printed} {once}");
+}
+
+/// How long an example is, where the book says it.
+#[test]
+fn examples_are_as_long_as_the_book_says() {
+    let book = chapter("plugin-source.md");
+    let lines = |file: &str| -> Vec<String> {
+        let path = format!("{}/../plugins-example/{file}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_to_string(path).unwrap().lines().map(|line| line.trim().to_owned()).collect()
+    };
+    let template = lines("template/src/lib.rs");
+    let code = template.iter().filter(|line| !line.is_empty() && !line.starts_with("//")).count();
+    assert!(book.contains(&format!("of {code} lines without blank ones and comments")), "{code}");
+    let linked = lines("uptime/src/switches.rs").len();
+    assert!(book.contains(&format!("has {linked} lines, its test included")) && linked < 60, "{linked}");
+    let real: usize =
+        ["lib", "port", "counter"].map(|name| lines(&format!("infiniband/src/{name}.rs")).len()).iter().sum();
+    assert!(book.contains(&format!("in three files of {real} lines with comments")), "{real}");
 }
 
 #[test]

@@ -137,6 +137,49 @@ fn a_driver_that_hangs_keeps_no_sample_waiting() {
     }
 }
 
+/// Whatever the reason, what it says again is no 10,000 s of CPU time that nobody used.
+#[test]
+fn a_file_of_the_kernel_that_is_garbage_for_a_moment() {
+    let procfs = tempfile::tempdir().unwrap();
+    let stat = |ticks: &str, of_one: &str| {
+        let times = format!("{ticks} 0 {ticks} {ticks} 0 0 0 0 0 0");
+        format!("cpu  {times}\ncpu0 {of_one}\nctxt {ticks}\nprocesses 9\nprocs_running 1\nprocs_blocked 0\n")
+    };
+    let file = |name: &str, text: String| {
+        let path = procfs.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let path = file("stat", stat("1000000", "1 0 1 1 0 0"));
+    let garbage = file("garbage", stat("1000000", "1 0 jun 0 0"));
+    let later = file("later", stat("1000100", "2 0 2 2 0 0"));
+    // In place, and at once.
+    let write = |from: &str| format!("dd if={from} of={path} bs=64k conv=notrunc status=none");
+    let recording = Recording::new();
+    let script = [
+        recording.until(3, ""),
+        write(&garbage),
+        recording.until_said("cannot be read"),
+        write(&later),
+        recording.until_said("source cpu works again"),
+        recording.until(20, ""),
+    ];
+    let mut tracker = command(tracker());
+    tracker.args(["-i", "50ms", "--set", &format!("tracker.procfs={:?}", procfs.path()), "-o"]);
+    let output = recording.run(tracker.arg(recording.path()).args(["--", "sh", "-c", &script.join("; ")]));
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let of_cpu: Vec<&str> = said.lines().filter(|line| line.contains("source cpu")).collect();
+    assert_eq!(of_cpu.len(), 2, "why, and that it works again: {said}");
+    assert!(of_cpu[0].ends_with("source cpu: /proc/stat: the line \"cpu0\" cannot be read"), "{said}");
+    let samples = recording.samples();
+    let told: Vec<_> = samples.iter().filter(|sample| sample.pointer("/cpu/utime_secs").is_some()).collect();
+    assert!(told.len() < samples.len(), "absent meanwhile");
+    let seconds = |path: &str| told.iter().map(|sample| number(sample, path)).sum::<f64>();
+    assert_eq!((seconds("/cpu/utime_secs"), seconds("/cpu/stime_secs")), (1.0, 1.0));
+    assert!(told.iter().all(|sample| number(sample, "/cpu/context_switches_per_sec") < 1e6));
+}
+
 fn run_into(path: &Path, job: &[&str]) -> Output {
     command(tracker()).args(["-i", "20ms", "-o"]).arg(path).args(job).output().unwrap()
 }

@@ -78,6 +78,12 @@ fn each_link_keeps_its_own_rate() {
             };
             let all = recording.samples();
             let later = |count: usize| all.iter().filter(|sample| links(sample) == count).nth(4).unwrap();
+            for (count, down) in [(35, &[1][..]), (34, &[0, 1])] {
+                let known = later(count)["gpu"][0]["nvlinks"].as_array().unwrap().iter();
+                let known: Vec<u64> = known.map(|link| link["link"].as_u64().unwrap()).collect();
+                assert_eq!(known, (0..36).filter(|link| !down.contains(link)).collect::<Vec<_>>());
+            }
+            // A rate is right as long as nobody holds up the tracker between two readings.
             is_right(later(35)) && is_right(later(34))
         });
     }

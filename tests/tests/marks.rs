@@ -145,3 +145,20 @@ fn marks_without_end_are_bounded_and_harm_nobody() {
     assert!(names.iter().any(|(name, _)| name.ends_with("last")) && names.iter().all(|(name, _)| name.len() <= 200));
     assert!(!json!(names).to_string().contains("\\u0000"));
 }
+
+#[test]
+fn a_pipe_with_another_number_is_told() {
+    if !has("bash", "descriptors above 9") {
+        return;
+    }
+    let recording = Recording::new();
+    let other = tempfile::NamedTempFile::new().unwrap();
+    let (program, path) = (tracker().display(), recording.path().display().to_string());
+    let job = format!("{program} mark one; echo two >/proc/$PPID/fd/101; sleep 0.2");
+    let script = format!("exec 100>{}; exec {program} -i 50ms -o {path} -- sh -c '{job}'", other.path().display());
+    let output = recording.run(command("bash").args(["-c", &script]));
+    let said = text(&output.stderr);
+    assert!(said.contains("must take 101") && said.lines().count() == 1, "{said}");
+    let names: Vec<String> = marks(&recording.samples()).into_iter().map(|(name, _)| name).collect();
+    assert_eq!((names, fs::read(other.path()).unwrap().len()), (vec!["one".into(), "two".into()], 0));
+}

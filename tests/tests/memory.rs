@@ -209,3 +209,28 @@ fn the_column_of_a_csv_is_of_its_sample() {
         counted > 0 && most(&samples, "process_memory_mib") > 150.0
     });
 }
+
+/// Those that are forked share what they have, before and after PSS was read of them.
+#[test]
+fn what_children_share_with_their_parent_counts_once() {
+    for budget in ["0", "0.2", "50"] {
+        let budget = format!("sources.process.pss_budget_pct={budget}");
+        let samples = run(&["-i", "0.1", "--set", &budget], &[JOB, "fork", "8", "100", "RECORDING"]);
+        let forked = samples.iter().filter(|sample| sample["cpu"]["process_rss_mib"].as_f64() > Some(700.0));
+        let told: Vec<f64> = forked.map(|sample| number(sample, "/cpu/process_memory_mib")).collect();
+        assert!(told.len() >= 4 && told.iter().all(|mib| (100.0..115.0).contains(mib)), "{told:?}");
+    }
+}
+
+/// What was shared before a program grew, or became another one, tells nothing of what it has now.
+#[test]
+fn a_program_that_grows_has_all_of_it() {
+    let job = format!("sleep 0.5; exec {JOB} map shared 200 $0");
+    for budget in ["0.2", "50"] {
+        let budget = format!("sources.process.pss_budget_pct={budget}");
+        let samples = run(&["-i", "0.1", "--set", &budget], &["sh", "-c", &job, "RECORDING"]);
+        let grown = samples.iter().filter(|sample| sample["cpu"]["process_rss_mib"].as_f64() > Some(200.0));
+        let told: Vec<f64> = grown.map(|sample| number(sample, "/cpu/process_memory_mib")).collect();
+        assert!(told.len() >= 2 && told.iter().all(|mib| (200.0..210.0).contains(mib)), "{told:?}");
+    }
+}

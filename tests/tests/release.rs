@@ -72,6 +72,13 @@ fn every_component_is_registered_in_the_stripped_binary() {
     assert!(samples(&output.stderr).len() >= 3);
 }
 
+/// What it may have, so that it can be copied to any machine.
+#[test]
+fn the_binary_has_eight_megabytes_at_most() {
+    let size = std::fs::metadata(release_tracker()).unwrap().len();
+    assert!(size <= 8_000_000, "{size} bytes");
+}
+
 /// Anonymous memory after many samples, written to a file as in real use. (The program's own pages are those of its file.)
 #[test]
 fn memory_does_not_grow_with_the_run() {

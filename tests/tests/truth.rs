@@ -125,8 +125,9 @@ fn is_written_to_a_loop_device() -> bool {
     };
     // What a disk is, the tracker finds out beside the samples.
     let known = format!(r#"for turn in $(seq 200); do grep -q '"{name}"' "$SAMPLES" && break; sleep 0.05; done"#);
-    let script = format!("{known}; {JOB} write {device} 100; sleep 0.3");
-    let (_, samples) = record(&["-i", "0.1"], &["sh", "-c", &script]);
+    let script = format!("{known}; {JOB} write {device} 100; sleep 1.2");
+    // So long that what a busy machine delays a reading by is little of it.
+    let (_, samples) = record(&["-i", "1"], &["sh", "-c", &script]);
     let detach = command("losetup").args(["--detach", &device]).status().unwrap();
     assert!(detach.success());
     let seen: Vec<(f64, f64)> = samples.iter().filter_map(written).collect();

@@ -12,6 +12,7 @@ fn main() -> anyhow::Result<()> {
     match arguments[0].as_str() {
         "burn" => burn(number(1)?, Duration::from_millis(number(2)?)),
         "together" => together(number(1)?, number(2)? as usize, Duration::from_millis(number(3)?))?,
+        "fork" => fork(number(1)?, number(2)? as usize, &arguments[3])?,
         "map" => map(&arguments[1], number(2)? as usize, &arguments[3])?,
         "touch" => touch(number(1)? as usize, Duration::from_millis(number(2)?)),
         "lines" => (0..number(1)?).for_each(|line| println!("line {line}")),
@@ -110,6 +111,34 @@ fn together(workers: u64, mib: usize, time: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Has `mib` MiB, and when that was recorded, as many children as said, which do nothing with it.
+fn fork(children: u64, mib: usize, recording: &str) -> anyhow::Result<()> {
+    use std::io::Read;
+    let (wait, go_on) = std::io::pipe()?;
+    let mut memory = vec![0u8; mib << 20];
+    memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+    until_recorded(3, recording)?;
+    for _ in 0..children {
+        // SAFETY: this program has one thread.
+        if let nix::unistd::ForkResult::Child = unsafe { nix::unistd::fork() }? {
+            drop(go_on);
+            let _ = (&wait).read(&mut [0])?;
+            return Ok(());
+        }
+    }
+    until_recorded(6, recording)?;
+    std::hint::black_box(memory);
+    drop(go_on);
+    while nix::sys::wait::wait().is_ok() {}
+    Ok(())
+}
+
+/// Waits until so many more samples are in the recording.
+fn until_recorded(samples: usize, recording: &str) -> anyhow::Result<()> {
+    let lines = std::fs::read_to_string(recording).unwrap_or_default().lines().count();
+    until(recording, lines + samples, "")
+}
+
 /// Maps `mib` MiB of a kind, or of the file of that name, and uses them until three more samples are in the recording.
 fn map(kind: &str, mib: usize, recording: &str) -> anyhow::Result<()> {
     use nix::libc::{
@@ -136,8 +165,7 @@ fn map(kind: &str, mib: usize, recording: &str) -> anyhow::Result<()> {
             anyhow::ensure!(nix::libc::madvise(memory, mib << 20, MADV_PAGEOUT) == 0, "it is not swapped out");
         }
     }
-    let lines = std::fs::read_to_string(recording).unwrap_or_default().lines().count();
-    until(recording, lines + 3, "")
+    until_recorded(3, recording)
 }
 
 /// As `touch`, in a second thread; the first one ends at once.

@@ -23,7 +23,7 @@ fn main() -> anyhow::Result<()> {
         }
         settings = settings.set_assignment("argument", &assignment)?;
     }
-    for kind in Kind::ALL {
+    for kind in Kind::all() {
         for component in settings.registry().of(kind) {
             settings = settings.switch("all", component.name, true);
         }

@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Value as Json, json};
 
-use super::{BUCKET, Keys, Known, Run, TOKEN, lock};
+use super::known::{BUCKET, Keys, Known, Run, TOKEN, lock};
 
 const TEXTS: [&str; 21] = [
     "job_name",

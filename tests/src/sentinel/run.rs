@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use super::Service;
+use super::service::Service;
 use crate::{Recording, command, tracker};
 
 /// A tracker that streams to the service, with its state in this directory.

@@ -9,7 +9,7 @@ use s3s::auth::{S3Auth, SecretKey};
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{S3Result, s3_error};
 
-use super::{Known, lock};
+use super::known::{Known, lock};
 
 pub(crate) fn service(directory: &Path, known: Arc<Mutex<Known>>) -> S3Service {
     let files = s3s_fs::FileSystem::new(directory).expect("the directory is there");
