@@ -12,11 +12,13 @@ pub mod terminal;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{SigHandler, Signal, signal};
 use serde_json::Value as Json;
 
 pub use recording::Recording;
@@ -89,7 +91,7 @@ fn build(directory: &Path, package: &str) -> PathBuf {
     directory.join(package)
 }
 
-/// A command with none of the tracker's variables in its environment, and nothing on its standard input.
+/// A command with none of the tracker's variables in its environment, nothing on its standard input, and no signal ignored.
 pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     let is_ours = |name: &str| {
@@ -99,6 +101,16 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours(&name.to_string_lossy())) {
         command.env_remove(name);
     }
+    // As who has started the tests by `nohup` or by `&` wishes for them.
+    let hear_all = || {
+        for ignored in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT] {
+            // SAFETY: no handler is set.
+            unsafe { signal(ignored, SigHandler::SigDfl)? };
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec it makes nothing but system calls.
+    unsafe { command.pre_exec(hear_all) };
     command.stdin(Stdio::null());
     command
 }
@@ -125,7 +137,7 @@ pub fn stop_when(lines: usize, text: &str, tracker: &mut Command) -> Output {
         assert!(count > 0, "it ended before {missing} more lines with {text:?}: {stdout}");
         missing -= usize::from(stdout[start..].contains(text));
     }
-    let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id() as i32), nix::sys::signal::Signal::SIGTERM);
+    let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id() as i32), Signal::SIGTERM);
     let mut stdout = stdout.into_bytes();
     reader.read_to_end(&mut stdout).expect("a pipe can be read");
     Output { stdout, ..child.wait_with_output().expect("the tracker ends") }
