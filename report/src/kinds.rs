@@ -1,6 +1,7 @@
 //! What a schema says of the figures of a sample.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::LazyLock;
 
 use serde_json::Value as Json;
@@ -46,7 +47,8 @@ impl Kinds {
 
     /// Whether anything is known of the fields of a section.
     pub(crate) fn know(&self, section: &str) -> bool {
-        let mut longer = self.0.range(section.to_owned()..).map_while(|(field, _)| field.strip_prefix(section));
+        let from = (Bound::Included(section), Bound::Unbounded);
+        let mut longer = self.0.range::<str, _>(from).map_while(|(field, _)| field.strip_prefix(section));
         longer.any(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     }
 

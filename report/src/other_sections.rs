@@ -80,12 +80,15 @@ impl OtherSections {
             Some(figure) => figure,
             None => {
                 let kind = kinds.of(field);
-                if kind == Kind::Info || self.figures.len() == FIGURES {
-                    return kind == Kind::Info;
+                if kind == Kind::Info {
+                    return true;
                 }
                 let section = &field[..field.find(['.', '[']).unwrap_or(field.len())];
                 if self.unknown.is_none() && !kinds.know(section) {
                     self.unknown = Some(section.to_owned());
+                }
+                if self.figures.len() == FIGURES {
+                    return false;
                 }
                 self.figures.entry(path.to_owned()).or_insert((kind, Level::default(), 0.0))
             }

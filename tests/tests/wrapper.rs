@@ -163,11 +163,10 @@ fn each_signal_reaches_the_command_once() {
 #[test]
 fn a_command_that_dies_of_the_signal_ends_the_tracker_by_it() {
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1] {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("run.jsonl");
+        let recording = Recording::new();
         let mut job = command(tracker());
-        let mut job = job.args(["-i", "50ms", "-o"]).arg(&path).args(["--", "sleep", "30"]).spawn().unwrap();
-        wait_until("a sample", || !samples(&std::fs::read(&path).unwrap_or_default()).is_empty());
+        let mut job = job.args(["-i", "50ms", "-o"]).arg(recording.path()).args(["--", "sleep", "30"]).spawn().unwrap();
+        wait_until("a sample", || !recording.samples().is_empty());
         kill(Pid::from_raw(job.id() as i32), signal).unwrap();
         assert_eq!(job.wait().unwrap().signal(), Some(signal as i32));
     }

@@ -261,7 +261,9 @@ mod tests {
 
     #[test]
     fn a_process_that_comes_later_is_counted_from_then_on() {
-        let pid = std::process::id() as i32;
+        // Not this program, whose threads come and go with its tests.
+        let mut sleeps = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = sleeps.id() as i32;
         let mut perf = Perf::new(Path::new("/proc"), Vec::new());
         let mut opens = |members: &[i32]| {
             let job = ObservedJob::new(pid, false, members);
@@ -273,6 +275,8 @@ mod tests {
             perf.counters.is_some()
         };
         assert_eq!([opens(&[]), opens(&[1 << 23]), opens(&[pid])], [false, false, true]);
+        sleeps.kill().unwrap();
+        sleeps.wait().unwrap();
     }
 
     #[test]
