@@ -24,6 +24,7 @@ pub(crate) struct TrackerTable {
     /// How samples are written; json, or csv for a file named .csv or .csv.gz.
     pub(crate) format: Option<Format>,
     /// The file that samples are appended to; "-" is standard output.
+    #[schemars(extend("x-needs-named-file" = ["jsonl", "jsonl.gz", "ndjson", "ndjson.gz", "csv", "csv.gz"]))]
     pub(crate) output: Option<String>,
     /// Write no samples to standard output or standard error.
     #[serde(deserialize_with = "switch")]
@@ -139,8 +140,7 @@ mod tests {
     use super::*;
 
     /// The keys that a file which nobody named may set: they neither load code, nor say where secrets go or come from, nor
-    /// what is believed or destroyed. `path` and `output` are among them, because to record into a file is what such a file is
-    /// for, and a file that holds anything but samples is refused.
+    /// what is believed or destroyed.
     const HARMLESS: &[&str] = &[
         "job.container_image",
         "job.env",
@@ -160,14 +160,9 @@ mod tests {
         "sinks.file.columns",
         "sinks.file.format",
         "sinks.file.gzip",
-        "sinks.file.mode",
-        "sinks.file.path",
         "sinks.file.rotate_bytes",
-        "sinks.file.rotate_keep",
         "sinks.file.rotate_secs",
-        "sinks.report.path",
         "sinks.sentinel-s3.finish_timeout_secs",
-        "sinks.sentinel-s3.spool_max_mib",
         "sinks.sentinel-s3.upload_interval_secs",
         "sinks.stdout-json.stream",
         "sinks.summary.format",
@@ -183,7 +178,6 @@ mod tests {
         "tracker.interval_secs",
         "tracker.no_cgroup",
         "tracker.no_subreaper",
-        "tracker.output",
         "tracker.quiet",
         "tracker.summary",
     ];
@@ -197,9 +191,9 @@ mod tests {
         });
         let tables = KNOWN_TABLES.into_iter().map(|table| (table.name().to_owned(), table.schema()));
         let mut unmarked = Vec::new();
-        for (table, schema) in tables.chain(components).filter(|(_, schema)| schema[NEEDS_NAMED_FILE] != true) {
+        for (table, schema) in tables.chain(components).filter(|(_, schema)| schema[NEEDS_NAMED_FILE].is_null()) {
             let keys = schema["properties"].as_object().into_iter().flatten();
-            let keys = keys.filter(|(_, key)| key[NEEDS_NAMED_FILE] != true);
+            let keys = keys.filter(|(_, key)| key[NEEDS_NAMED_FILE].is_null());
             unmarked.extend(keys.map(|(name, _)| format!("{table}.{name}")));
         }
         unmarked.sort_unstable();

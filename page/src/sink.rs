@@ -18,6 +18,7 @@ use crate::page::{PageRun, write_page};
 #[serde(default)]
 pub struct ReportConfig {
     /// The file. Its directory must exist. An older report is replaced, and nothing else.
+    #[schemars(extend("x-needs-named-file" = ["html"]))]
     pub path: PathBuf,
 }
 

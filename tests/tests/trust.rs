@@ -214,6 +214,7 @@ fn a_named_file_is_the_users_own_choice() {
 #[test]
 fn what_loads_code_or_leads_secrets_elsewhere_counts_only_from_a_named_file() {
     let folder = folder();
+    symlink("/tmp", folder.path().join("link")).unwrap();
     let cases = [
         ("[plugins]\nload = ['/no/such.so']\n", "2:1", "plugins.load"),
         ("[plugins]\n\ndir = '/no/such'\n", "3:1", "plugins.dir = \"/no/such\""),
@@ -233,6 +234,14 @@ fn what_loads_code_or_leads_secrets_elsewhere_counts_only_from_a_named_file() {
         ("[sinks.sentinel-s3]\nspool_dir = '/tmp'\n", "2:1", "sinks.sentinel-s3.spool_dir"),
         ("[sinks.sentinel-s3]\ncommand = 'whole'\n", "2:1", "sinks.sentinel-s3.command"),
         ("[sinks.file]\npath = '/etc/passwd'\nif_exists = 'overwrite'\n", "3:1", "sinks.file.if_exists"),
+        ("[sinks.file]\npath = '.git/hooks/run.jsonl'\n", "2:1", "sinks.file.path = \".git/hooks/run.jsonl\""),
+        ("[sinks.file]\npath = 'run.jsonl'\nmode = '0755'\n", "3:1", "sinks.file.mode"),
+        ("[sinks.file]\npath = 'run.jsonl'\nrotate_keep = 1\n", "3:1", "sinks.file.rotate_keep"),
+        ("[sinks.report]\npath = '../report.html'\n", "2:1", "sinks.report.path"),
+        ("[sinks.report]\npath = 'link/report.html'\n", "2:1", "sinks.report.path"),
+        ("[sinks.sentinel-s3]\nspool_max_mib = 0\n", "2:1", "sinks.sentinel-s3.spool_max_mib"),
+        ("[tracker]\noutput = '../.bash_aliases'\n", "2:1", "tracker.output = \"../.bash_aliases\""),
+        ("[tracker]\noutput = 'install.sh'\n", "2:1", "tracker.output"),
         ("[tracker]\nprocfs = '/tmp'\n", "2:1", "tracker.procfs"),
         ("[tracker]\nsysfs = '/tmp'\n", "2:1", "tracker.sysfs"),
     ];
@@ -265,6 +274,11 @@ fn what_loads_code_or_leads_secrets_elsewhere_counts_only_from_a_named_file() {
     write(folder.path(), "[sinks.sentinel-s3]\nupload_interval_secs = 5\n");
     let flag = track_in(folder.path(), &["--set", "sinks.sentinel-s3.api_url=https://a.b", "config", "show"]);
     assert_eq!(flag.status.code(), Some(0), "{}", text(&flag.stderr));
+    // To record into a file beside it is what such a file is for.
+    write(folder.path(), "[sinks.file]\npath = 'run.jsonl'\n[sinks.report]\npath = './report.html'\n");
+    let run = track_in(folder.path(), &["-q", "--", "true"]);
+    assert_eq!((run.status.code(), text(&run.stderr).as_str()), (Some(0), ""));
+    assert!(folder.path().join("run.jsonl").exists() && folder.path().join("report.html").exists());
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! What a configuration file may not set that was found in the current folder: what loads code, or says where secrets go
-//! or come from.
+//! or come from, or what is written where.
 
-use figment::value::Dict;
+use std::path::{Component, Path};
+
+use figment::value::{Dict, Value};
 use serde_json::Value as Json;
 
 use super::error::{ConfigError, ConfigErrorKind, shown};
@@ -11,8 +13,14 @@ use crate::registry::{ComponentType, Kind};
 
 /// The mark of a key, or of a whole table, in the schema of a configuration:
 /// `#[schemars(extend("x-needs-named-file" = true))]`. A file that was merely [found](super::ConfigFile::found) may not
-/// set it, because nobody may have meant that file.
+/// set it, because nobody may have meant that file: it can have come with somebody else's sources.
+///
+/// A key that names a file to write has a list of endings instead of `true`, such as `["jsonl", "csv"]`. A file that was
+/// found may name one with such an ending, in the current folder or below, that is not hidden and behind no link.
 pub const NEEDS_NAMED_FILE: &str = "x-needs-named-file";
+
+/// Standard output, where a file is named.
+const STANDARD_STREAM: &str = "-";
 
 impl Settings {
     /// Refuses files that were found and set what only a file may set that the user named. With `table`, in this table
@@ -49,16 +57,98 @@ impl Settings {
 }
 
 fn check_table(file: &ConfigFile, table: &str, members: &Dict, schemas: &[Json]) -> Result<(), ConfigError> {
-    let is_marked = |schema: &Json| schema[NEEDS_NAMED_FILE] == true;
-    let needs = |key: &str| schemas.iter().any(|schema| is_marked(schema) || is_marked(&schema["properties"][key]));
-    let Some((name, value)) = members.iter().find(|(key, _)| needs(key)) else { return Ok(()) };
-    let key = format!("{table}.{name}");
-    let value = serde_json::to_value(value).ok().and_then(|value| shown(&key, &value));
-    let problem = format!(
-        "it can load code, lead secrets elsewhere or destroy, so it does not count from a file that merely lies here: name \
-         the file with -c {}, or set the key by a flag or a variable",
-        file.name
-    );
-    let origin = file.position(&key);
-    Err(ConfigError::new(ConfigErrorKind::NeedsNamedFile, key, problem).with_value(value).with_origin(origin))
+    for (name, value) in members {
+        let marks = schemas
+            .iter()
+            .flat_map(|schema| [&schema[NEEDS_NAMED_FILE], &schema["properties"][name][NEEDS_NAMED_FILE]]);
+        let Some(mark) = marks.into_iter().find(|mark| is_refused(mark, value)) else { continue };
+        let key = format!("{table}.{name}");
+        let value = serde_json::to_value(value).ok().and_then(|value| shown(&key, &value));
+        let why = match endings(mark) {
+            None => "it can load code, lead secrets elsewhere or destroy, so it does not count from a file that merely lies here".into(),
+            Some(endings) => format!(
+                "a file that merely lies here may have files written in this folder and below alone, not hidden, behind no link, and \
+                 with names that end in .{}",
+                endings.collect::<Vec<_>>().join(", .")
+            ),
+        };
+        let problem = format!("{why}: name the file with -c {}, or set the key by a flag or a variable", file.name);
+        let origin = file.position(&key);
+        return Err(ConfigError::new(ConfigErrorKind::NeedsNamedFile, key, problem)
+            .with_value(value)
+            .with_origin(origin));
+    }
+    Ok(())
+}
+
+/// Whether a key that is marked so may not have this value.
+fn is_refused(mark: &Json, value: &Value) -> bool {
+    match endings(mark) {
+        None => *mark == true,
+        // What is no text is no path either, which is said elsewhere.
+        Some(mut endings) => value.as_str().is_some_and(|path| {
+            let has_ending = |ending: &str| path.strip_suffix(ending).is_some_and(|name| name.ends_with('.'));
+            path != STANDARD_STREAM && !(endings.any(has_ending) && is_plainly_below(Path::new(path)))
+        }),
+    }
+}
+
+fn endings(mark: &Json) -> Option<impl Iterator<Item = &str>> {
+    Some(mark.as_array()?.iter().filter_map(Json::as_str))
+}
+
+/// Whether it is in the current folder or below, through no link and under no hidden name: those are read by other programs,
+/// such as `.bashrc` and what is in `.git`.
+fn is_plainly_below(path: &Path) -> bool {
+    let is_plain = |part: Component| match part {
+        Component::CurDir => true,
+        Component::Normal(name) => !name.as_encoded_bytes().starts_with(b"."),
+        _ => false,
+    };
+    path.components().all(is_plain) && !path.ancestors().any(Path::is_symlink)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn files_that_a_found_file_may_have_written() {
+        let is_refused = |path: &str| is_refused(&json!(["jsonl", "csv.gz"]), &path.into());
+        for path in ["-", "run.jsonl", "./run.jsonl", "logs/today/run.csv.gz", "a..b/run.jsonl", "run.1.jsonl"] {
+            assert!(!is_refused(path), "{path}");
+        }
+        for path in [
+            "",
+            "jsonl",
+            "run",
+            "run.csv",
+            "run.jsonl/",
+            "run.jsonl.sh",
+            "runjsonl",
+            "/tmp/run.jsonl",
+            "../run.jsonl",
+            "logs/../../run.jsonl",
+            ".run.jsonl",
+            ".git/hooks/run.jsonl",
+            "logs/.hidden/run.jsonl",
+            "-/../run.jsonl",
+            "..jsonl",
+        ] {
+            assert!(is_refused(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_link_leads_elsewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::os::unix::fs::symlink("/tmp", at("logs")).unwrap();
+        std::os::unix::fs::symlink("/nowhere", at("run.jsonl")).unwrap();
+        for path in ["logs/run.jsonl", "run.jsonl"] {
+            assert!(at(path).ancestors().any(Path::is_symlink), "{path}");
+        }
+    }
 }

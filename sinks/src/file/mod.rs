@@ -40,6 +40,7 @@ const WAITING: usize = 64 * 1024;
 #[serde(default)]
 pub struct FileConfig {
     /// The file. Its directory must exist.
+    #[schemars(extend("x-needs-named-file" = ["jsonl", "jsonl.gz", "ndjson", "ndjson.gz", "csv", "csv.gz"]))]
     pub path: PathBuf,
     /// How samples are written; csv when the name ends in .csv or .csv.gz, else json.
     pub format: Option<Format>,
@@ -51,7 +52,7 @@ pub struct FileConfig {
     #[schemars(extend("x-needs-named-file" = true))]
     pub if_exists: IfExists,
     /// Permissions of a new file, octal, less the umask.
-    #[schemars(extend("examples" = ["0640"]))]
+    #[schemars(extend("examples" = ["0640"], "x-needs-named-file" = true))]
     pub mode: String,
     /// Begin a new file when this one has so many bytes; 0: never. The full one, run.jsonl, becomes run.1.jsonl, the
     /// next one run.2.jsonl, and so on; a name that is taken is left out.
@@ -61,6 +62,7 @@ pub struct FileConfig {
     pub rotate_secs: f64,
     /// Delete the oldest full file when there are more than this; 0: keep all. Only files of yours that hold such samples
     /// count, and none is deleted whose end is torn.
+    #[schemars(extend("x-needs-named-file" = true))]
     pub rotate_keep: u32,
 }
 

@@ -78,6 +78,7 @@ pub struct SentinelConfig {
     #[schemars(extend("x-needs-named-file" = true))]
     pub spool_dir: Option<PathBuf>,
     /// What may wait there, in MiB; beyond that the oldest batches are given up, with a message.
+    #[schemars(extend("x-needs-named-file" = true))]
     pub spool_max_mib: u64,
     /// What is sent of the command line: masked, program, whole or none.
     #[schemars(extend("x-needs-named-file" = true))]
