@@ -18,6 +18,8 @@ pub(crate) fn stat(procfs: &Path, pid: i32) -> Option<Stat> {
 pub(crate) struct Family {
     procfs: PathBuf,
     root: i32,
+    /// This program, which belongs to nobody's job, nor do those that it has started itself; unless it is the root.
+    own: Option<i32>,
     /// As it was last seen.
     seen: Option<Stat>,
     /// Those who are told from others of the same number by when they began.
@@ -28,8 +30,15 @@ pub(crate) struct Family {
 
 impl Family {
     pub(crate) fn new(procfs: &Path, root: i32) -> Self {
-        let mut family =
-            Self { procfs: procfs.to_owned(), root, seen: None, members: HashMap::new(), adopters: HashSet::new() };
+        let own = fs::read_link(procfs.join("self")).ok().and_then(|pid| pid.to_str()?.parse().ok());
+        let mut family = Self {
+            procfs: procfs.to_owned(),
+            root,
+            own: own.filter(|own| *own != root),
+            seen: None,
+            members: HashMap::new(),
+            adopters: HashSet::new(),
+        };
         family.look();
         family
     }
@@ -60,7 +69,10 @@ impl Family {
 
     /// Looks at every process.
     pub(crate) fn look(&mut self) {
-        let all = all(&self.procfs);
+        let mut all = all(&self.procfs);
+        if let Some(own) = self.own {
+            remove_with_descendants(&mut all, own);
+        }
         self.members.retain(|pid, start| all.get(pid).is_some_and(|stat| stat.start_time == *start));
         match (self.seen, all.get(&self.root)) {
             (None, Some(stat)) => self.meet(*stat, &all),
@@ -128,6 +140,14 @@ fn all(procfs: &Path) -> HashMap<i32, Stat> {
     let entries = fs::read_dir(procfs).into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter_map(|pid| Some((pid, stat(procfs, pid)?))).collect()
+}
+
+fn remove_with_descendants(all: &mut HashMap<i32, Stat>, pid: i32) {
+    let mut open = vec![pid];
+    while let Some(pid) = open.pop() {
+        all.remove(&pid);
+        open.extend(all.iter().filter(|(_, stat)| stat.parent == pid).map(|(child, _)| child));
+    }
 }
 
 #[cfg(test)]
@@ -208,5 +228,23 @@ mod tests {
         processes.write(70, "S", [1, 70, 60, 70]);
         processes.write(71, "S", [1, 71, 71, 71]);
         assert_eq!(members(&mut family), [70]);
+    }
+
+    #[test]
+    fn this_program_belongs_to_nobody_and_what_it_starts_neither() {
+        let processes = Processes(tempfile::tempdir().unwrap());
+        std::os::unix::fs::symlink("61", processes.0.path().join("self")).unwrap();
+        processes.write(1, "S", [0, 1, 1, 1]);
+        processes.write(60, "S", [1, 60, 60, 60]);
+        processes.write(61, "S", [60, 60, 60, 61]);
+        processes.write(62, "S", [61, 60, 60, 62]);
+        processes.write(63, "S", [60, 60, 60, 63]);
+        let mut family = Family::new(processes.0.path(), 60);
+        assert_eq!(members(&mut family), [60, 63]);
+        processes.end(63);
+        processes.end(60);
+        processes.write(61, "S", [1, 60, 60, 61]);
+        assert!(family.has_lost_root() && members(&mut family).is_empty());
+        assert_eq!(members(&mut Family::new(processes.0.path(), 61)), [61, 62], "it was asked for");
     }
 }

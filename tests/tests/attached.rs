@@ -3,7 +3,9 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
-use resource_tracker_tests::{command, has, is_root, number, samples, stop_after, text, tracker, wait_until};
+use resource_tracker_tests::{
+    Recording, command, has, is_root, number, samples, stop_after, text, tracker, wait_until,
+};
 
 /// A shell that waits for a line before it ends, and its descendant, which waits for one as well.
 struct Family {
@@ -54,6 +56,32 @@ fn it_ends_when_the_root_and_all_its_descendants_have() {
     assert_eq!(children(&last), Some(0), "{last}");
     let output = tracker.wait_with_output().unwrap();
     assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+}
+
+/// As scripts do with `$$`.
+#[test]
+fn a_tracker_of_the_script_that_started_it_ends_with_that_and_does_not_count_itself() {
+    for session in [&["sh"][..], &["setsid", "--wait", "sh"]] {
+        let recording = Recording::new();
+        // The tracker's children are its own as well: those of a plugin, here of a life for itself.
+        let script = format!(
+            "'{}' -i 50ms --plugin '{}' --set plugins.isolate=true --pid $$ -o '{}' & {}; echo $!",
+            tracker().display(),
+            resource_tracker_tests::shared_library("infiniband").display(),
+            recording.path().display(),
+            recording.until(5, "")
+        );
+        let mut shell = command(session[0]);
+        let output = shell.args(&session[1..]).args(["-c", &script]).output().unwrap();
+        let tracker = text(&output.stdout);
+        let tracker = std::path::PathBuf::from(format!("/proc/{}", tracker.trim()));
+        wait_until("the tracker's end", || !tracker.exists());
+        let samples = recording.samples();
+        assert_eq!(samples.last().unwrap()["outcome"]["wall_secs"].is_number(), true, "{session:?}");
+        // The program that waits alone.
+        let most = samples.iter().filter_map(|sample| sample["cpu"]["process_child_count"].as_u64()).max();
+        assert!(most <= Some(1), "{session:?}: {most:?}");
+    }
 }
 
 /// What a shell starts just before it ends, between two looks.

@@ -66,6 +66,11 @@ impl Newcomers {
         self.issuer.begin_before(root, moment)
     }
 
+    /// This one is foreign, whoever its parent is.
+    pub(super) fn leave_out(&mut self, pid: i32) {
+        self.foreign.insert(pid);
+    }
+
     /// Names those that can be new. Fails when the processes cannot be listed, so that nothing is to be read at this tick.
     pub(super) fn list(&mut self, pids: &mut Pids, moment: &Moment) -> anyhow::Result<()> {
         self.candidates.clear();

@@ -122,6 +122,10 @@ impl Tree {
         moment: &Moment,
     ) -> anyhow::Result<()> {
         let is_first = !self.has_begun;
+        let own = self.left_out(job);
+        if let Some(own) = own {
+            self.newcomers.leave_out(own);
+        }
         if !(is_first && job.is_spawned() && self.newcomers.begin_with(job.pid, moment)) {
             self.newcomers.list(pids, moment)?;
         }
@@ -129,9 +133,14 @@ impl Tree {
         self.root_has_ended |= root_was_reaped;
         self.refresh(moment.at);
         self.find_heirs(job);
-        self.discover(job, is_first && !job.is_spawned(), moment);
+        self.discover(job, own, is_first && !job.is_spawned(), moment);
         self.read_status(moment);
         Ok(())
+    }
+
+    /// This program, where it can be below the root: it belongs to no job but one that it is the root of.
+    fn left_out(&self, job: &TrackedJob) -> Option<i32> {
+        Some(self.own_pid).filter(|own| !job.is_spawned() && *own != job.pid && self.has_clock)
     }
 
     fn refresh(&mut self, now: Instant) {
@@ -173,8 +182,8 @@ impl Tree {
         }
     }
 
-    /// Finds new members. Context switches of those that `were_there` before the tracker count from now.
-    fn discover(&mut self, job: &TrackedJob, were_there: bool, moment: &Moment) {
+    /// Finds new members, but for `left_out`. Context switches of those that `were_there` before the tracker count from now.
+    fn discover(&mut self, job: &TrackedJob, left_out: Option<i32>, were_there: bool, moment: &Moment) {
         let (own_pid, tree_pid) = (self.own_pid, job.pid);
         self.known = self.members.len();
         let Self { files, newcomers, members, by_pid, root, root_has_ended, has_clock, .. } = self;
@@ -199,7 +208,7 @@ impl Tree {
             if is_root || stat.pid == tree_pid {
                 is_root && !*root_has_ended
             } else {
-                is_adopted || is_known(stat.parent, by_pid)
+                is_adopted || is_known(stat.parent, by_pid) && Some(stat.pid) != left_out
             }
         };
         // Once more for as long as somebody is found, because a child can be listed before its parent.
