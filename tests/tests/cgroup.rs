@@ -271,6 +271,33 @@ fn limited(parents: &[PathBuf; 4]) -> bool {
     used <= cpu_time * 1.05 && (0.2..0.6).contains(&cores) && throttled.0 > 30.0 && throttled.1 > 0.02
 }
 
+/// Node sizes its heap by what its own group says, and by nothing above it.
+#[test]
+fn a_limit_is_where_the_command_looks_for_it() {
+    let test = "a_limit_is_where_the_command_looks_for_it";
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+    let own = own.lines().find_map(|line| line.split_once(":memory:"));
+    let group = own.map(|(_, path)| PathBuf::from(format!("/sys/fs/cgroup/memory{path}/limit.{}", std::process::id())));
+    if !is_root(test) || group.as_ref().is_none_or(|group| std::fs::create_dir(group).is_err()) {
+        println!("skipped: {test} needs the memory hierarchy of v1");
+        return;
+    }
+    let group = group.unwrap();
+    let job = "cat /sys/fs/cgroup/memory$(sed -n 's/.*:memory://p' /proc/self/cgroup)/memory.limit_in_bytes";
+    let limit_seen = |wrapped: &[&str]| {
+        let mut shell = command("sh");
+        shell.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""]).arg(&group);
+        let output = shell.args(wrapped).args(["sh", "-c", job]).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout).trim().parse::<u64>().unwrap()
+    };
+    let tracker = [tracker().to_str().unwrap(), "-q", "--"];
+    assert_eq!(limit_seen(&[]), limit_seen(&tracker), "none");
+    std::fs::write(group.join("memory.limit_in_bytes"), "268435456").unwrap();
+    assert_eq!((limit_seen(&[]), limit_seen(&tracker)), (268_435_456, 268_435_456));
+    std::fs::remove_dir(&group).unwrap();
+}
+
 /// Each sweeps what others left behind, and must not take what another one has just made.
 #[test]
 fn many_trackers_that_start_at_once_leave_each_other_alone() {

@@ -33,21 +33,22 @@ struct Made {
 }
 
 impl OwnCgroup {
-    /// Makes what can be made: in the unified hierarchy, or in those of v1 where that is not mounted; for memory also beside
-    /// it. Without the right to do so it is empty.
+    /// Makes what can be made and is not noticed: in the unified hierarchy, or in those of v1 where that is not mounted; for
+    /// memory also beside it. Without the right to do so it is empty.
     pub(super) fn make(procfs: &Path) -> Self {
         let hierarchy = Hierarchy::of(procfs, None);
-        let make = |directory: Option<&Directory>| directory.and_then(|directory| Made::below(&directory.path).ok());
+        let make = |directory: Option<&Directory>| {
+            directory
+                .filter(|directory| directory.can_be_divided())
+                .and_then(|directory| Made::below(&directory.path).ok())
+        };
         // Without it what is charged to a group would not count for those above it, whose limits would not hold.
         let memory = hierarchy.legacy("memory").filter(|directory| is_hierarchical(&directory.path));
         if hierarchy.unified.is_some() {
             let memory = memory.filter(|_| enters_alone(procfs));
             return Self { unified: make(hierarchy.unified.as_ref()), cpuacct: None, memory: make(memory) };
         }
-        // A new group of the `cpu` controller would take the right to real-time scheduling away, where that is given out.
-        let cpuacct =
-            hierarchy.legacy("cpuacct").filter(|directory| !directory.path.join("cpu.rt_runtime_us").exists());
-        Self { unified: None, cpuacct: make(cpuacct), memory: make(memory) }
+        Self { unified: None, cpuacct: make(hierarchy.legacy("cpuacct")), memory: make(memory) }
     }
 
     /// The unified one, to start a process in.

@@ -51,6 +51,22 @@ impl Limits {
     }
 }
 
+impl Directory {
+    /// Whether a new group below this one is to its processes what this one is to them. Many programs look for their limits in
+    /// their own group alone, as Node does to size its heap: of those above it they know nothing. And where a new group has the
+    /// `cpu` or `io` controller, all of its processes have together what one process beside it has.
+    pub fn can_be_divided(&self) -> bool {
+        let is_limited = || {
+            ["memory.limit_in_bytes", "memory.max", "memory.high"].iter().any(|name| lowest(Some(self), name).is_some())
+                || least_cores(self, |directory| cpu_max(&read_once(&directory.join("cpu.max"))?)).is_some()
+        };
+        let passed_on = read_once(&self.path.join("cgroup.subtree_control")).unwrap_or_default();
+        let is_shared = words(&passed_on).any(|controller| matches!(controller, b"cpu" | b"io"))
+            || self.path.join("cpu.shares").exists();
+        !is_shared && !is_limited()
+    }
+}
+
 fn lowest(directory: Option<&Directory>, name: &str) -> Option<u64> {
     directory?.ancestors().filter_map(|directory| limit(&read_once(&directory.join(name))?)).min()
 }
@@ -90,6 +106,39 @@ mod tests {
 
     use super::super::tests::{hierarchy, tree};
     use super::*;
+
+    #[test]
+    fn a_group_that_hides_what_its_processes_look_for_is_not_made() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = Directory { mount: root.path().to_owned(), path: root.path().join("slice/job") };
+        let can_be_divided = |file: &str, text: &str| {
+            tree(root.path(), &[(file, text)]);
+            let can = directory.can_be_divided();
+            std::fs::remove_file(root.path().join(file)).unwrap();
+            can
+        };
+        for (file, text) in [
+            ("slice/memory.max", "268435456\n"),
+            ("slice/job/memory.high", "268435456\n"),
+            ("memory.limit_in_bytes", "268435456\n"),
+            ("slice/job/cpu.max", "50000 100000\n"),
+            ("slice/job/cgroup.subtree_control", "cpu memory\n"),
+            ("slice/job/cgroup.subtree_control", "io\n"),
+            ("slice/job/cpu.shares", "1024\n"),
+        ] {
+            assert!(!can_be_divided(file, text), "{file} {text}");
+        }
+        for (file, text) in [
+            ("slice/memory.max", "max\n"),
+            ("memory.limit_in_bytes", "9223372036854771712\n"),
+            ("slice/job/cpu.max", "max 100000\n"),
+            ("slice/job/cgroup.subtree_control", "cpuset memory pids\n"),
+            ("slice/cgroup.subtree_control", "cpu\n"),
+            ("slice/job/pids.max", "100\n"),
+        ] {
+            assert!(can_be_divided(file, text), "{file} {text}");
+        }
+    }
 
     #[test]
     fn texts_of_limits() {
