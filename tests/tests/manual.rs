@@ -39,6 +39,14 @@ fn there_is_a_page_for_the_program_and_for_each_tool() {
     assert_eq!(text(&track(["man-page"]).stdout), std::fs::read_to_string(at.join("resource-tracker.1")).unwrap());
     let show = std::fs::read_to_string(at.join("resource-tracker-config-show.1")).unwrap();
     assert_eq!(text(&track(["man-page", "config", "show"]).stdout), show);
+    // What is there is replaced, and not written to: in another user's folder it can be a link.
+    let (elsewhere, page) = (folder.path().join("elsewhere"), at.join("resource-tracker.1"));
+    std::fs::write(&elsewhere, "mine").unwrap();
+    std::fs::remove_file(&page).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &page).unwrap();
+    assert!(track(["man-page", "--dir", at.to_str().unwrap()]).status.success());
+    assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "mine");
+    assert!(page.symlink_metadata().unwrap().is_file() && names(&at).len() == expected.len());
     let unknown = track(["man-page", "sumary"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(

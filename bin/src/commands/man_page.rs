@@ -1,6 +1,7 @@
 //! `man-page`: the manual, a page or all of them.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
@@ -19,7 +20,18 @@ pub(crate) fn man_pages(dir: &Path) -> anyhow::Result<i32> {
     fs::create_dir_all(dir).with_context(|| cannot(dir))?;
     for (name, page) in manual::pages() {
         let path = dir.join(name);
-        fs::write(&path, page).with_context(|| cannot(&path))?;
+        replace(&path, &page).with_context(|| cannot(&path))?;
     }
     Ok(0)
+}
+
+/// Puts a new file in the place of what is there, which can be a link or a pipe of somebody else's in that folder.
+fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    let new = path.with_extension(format!("new-{}", std::process::id()));
+    let mut file = File::options().write(true).create_new(true).open(&new)?;
+    let replaced = file.write_all(text).and_then(|()| fs::rename(&new, path));
+    if replaced.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    replaced
 }
