@@ -1,5 +1,6 @@
 //! One run: what is configured becomes a tracker, around a command or alone.
 
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -93,13 +94,20 @@ pub(crate) fn with_sources(
     Ok(tracker)
 }
 
-/// So many words of a command are told. To mask one takes some microseconds.
+/// So many words of a command are told, and so many bytes. To mask a word takes some microseconds, and a byte up to two.
 const COMMAND_WORDS: usize = 256;
+const COMMAND_BYTES: usize = 64 * 1024;
 
 /// What the first sample says of the run.
 fn description(mut run: Run) -> RunMetrics {
-    if run.command.len() > COMMAND_WORDS {
-        run.command.truncate(COMMAND_WORDS);
+    let mut bytes = 0;
+    let fits = |word: &&OsString| {
+        bytes += word.len();
+        bytes <= COMMAND_BYTES
+    };
+    let told = run.command.iter().take(COMMAND_WORDS).take_while(fits).count();
+    if told < run.command.len() {
+        run.command.truncate(told);
         run.command.push("...".into());
     }
     let mut description = RunMetrics::of(uuid::Uuid::now_v7().to_string(), &run);

@@ -13,7 +13,7 @@ pub struct RunMetrics {
     /// Identifier that no other run has: a UUID of version 7, which begins with the time.
     #[schemars(transform = Info)]
     pub id: String,
-    /// The command with its arguments, in which what looks like a password, a token or a key is `***`. After 256 words there is `...`. Empty when none was started.
+    /// The command with its arguments, in which what looks like a password, a token or a key is `***`. After 256 words, or 64 KiB, there is `...`. Empty when none was started.
     #[schemars(transform = Info)]
     pub command: Vec<String>,
     /// When the run began, in milliseconds since the Unix epoch.

@@ -371,6 +371,14 @@ fn a_command_of_many_words_is_told_by_its_first_and_does_not_wait_for_that() {
     });
 }
 
+/// To mask one of 100 KB took a quarter of a second.
+#[test]
+fn a_command_of_long_words_is_told_up_to_them() {
+    let long = "{\"a\":".repeat(20_000);
+    let output = track(["-i", "1h", "--", "true", "first", &long, "last"]);
+    assert_eq!(samples(&output.stderr)[0]["run"]["command"], json!(["true", "first", "..."]));
+}
+
 #[test]
 fn how_the_run_ended_is_in_the_last_sample() {
     let flags = ["-i", "50ms", "--", "sh", "-c"];
