@@ -77,7 +77,7 @@ fn a_tracker_of_the_script_that_started_it_ends_with_that_and_does_not_count_its
         let tracker = std::path::PathBuf::from(format!("/proc/{}", tracker.trim()));
         wait_until("the tracker's end", || !tracker.exists());
         let samples = recording.samples();
-        assert_eq!(samples.last().unwrap()["outcome"]["wall_secs"].is_number(), true, "{session:?}");
+        assert!(samples.last().unwrap()["outcome"]["wall_secs"].is_number(), "{session:?}");
         // The program that waits alone.
         let most = samples.iter().filter_map(|sample| sample["cpu"]["process_child_count"].as_u64()).max();
         assert!(most <= Some(1), "{session:?}: {most:?}");
