@@ -36,22 +36,24 @@ pub struct ProcessMetrics {
     #[schemars(transform = Gauge("MiB"))]
     pub process_peak_rss_mib: Option<f64>,
     /// Resident memory of the tree, where a page that N processes share counts 1/N. Reading it costs the job, so it is
-    /// read rarely enough to stay within its budget. `/proc/PID/smaps_rollup`, `Pss`
+    /// read rarely enough to stay within its budget: it is of those who still live, as it was then, and not more than
+    /// `process_rss_mib`. `/proc/PID/smaps_rollup`, `Pss`
     #[schemars(transform = Gauge("MiB"))]
     pub process_pss_mib: Option<f64>,
     /// How old `process_pss_mib` is.
     #[schemars(transform = Gauge("seconds"))]
     pub process_pss_age_secs: Option<f64>,
-    /// Resident memory of the tree at the sample, where what some processes share counts about once; an estimate:
-    /// what each has resident, less what it shared when `process_pss_mib` was read. One that was forked since counts with
-    /// what it has more than the one that it comes from; other newcomers, and all without PSS, with all that they have.
-    /// `/proc/PID/stat`, `rss`; `/proc/PID/smaps_rollup`, `Pss` and `Rss`
+    /// Resident memory of the tree at the sample, where what some processes share counts about once; an estimate: the anonymous
+    /// memory of each, less what it shared when `process_pss_mib` was read, or of a fork since then what it has more than the
+    /// one that it comes from; and of files and of shared memory as much as was read, or as the one has that has most of them.
+    /// `/proc/PID/stat`, `rss`; `/proc/PID/status`; `/proc/PID/smaps_rollup`
     #[schemars(transform = Gauge("MiB"))]
     pub process_memory_mib: Option<f64>,
     /// The most memory so far that the tree needed at one time: without page cache and mapped pages of files, which the kernel
     /// can take back; with files in `tmpfs` and memory of the kernel if a cgroup counts it; and with swap and huge pages of
     /// `hugetlbfs` if they were there at a tick. `process_peak_source` says how it was found.
-    /// v2 `memory.peak` and `memory.stat`, v1 `memory.max_usage_in_bytes` and `memory.stat`; else as `process_peak_rss_mib`
+    /// v2 `memory.peak` and `memory.stat`, v1 `memory.max_usage_in_bytes` and `memory.stat`; else as `process_peak_rss_mib` and, at
+    /// the samples, `process_memory_mib`
     #[schemars(transform = Gauge("MiB"))]
     pub process_peak_memory_mib: Option<f64>,
     /// How `process_peak_memory_mib` was found.

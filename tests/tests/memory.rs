@@ -215,10 +215,31 @@ fn the_column_of_a_csv_is_of_its_sample() {
 fn what_children_share_with_their_parent_counts_once() {
     for budget in ["0", "0.2", "50"] {
         let budget = format!("sources.process.pss_budget_pct={budget}");
-        let samples = run(&["-i", "0.1", "--set", &budget], &[JOB, "fork", "8", "100", "RECORDING"]);
+        let samples = run(&["-i", "0.1", "--no-cgroup", "--set", &budget], &[JOB, "fork", "8", "100", "RECORDING"]);
+        assert!((100.0..115.0).contains(&peak(&samples).0), "{:?}", peak(&samples));
         let forked = samples.iter().filter(|sample| sample["cpu"]["process_rss_mib"].as_f64() > Some(700.0));
         let told: Vec<f64> = forked.map(|sample| number(sample, "/cpu/process_memory_mib")).collect();
         assert!(told.len() >= 4 && told.iter().all(|mib| (100.0..115.0).contains(mib)), "{told:?}");
+    }
+}
+
+/// Those that use what they share bit by bit have more of it by now than when PSS was read of them.
+#[test]
+fn shared_memory_counts_once_while_more_of_it_is_used() {
+    for budget in ["0", "0.2", "50"] {
+        let budget = format!("sources.process.pss_budget_pct={budget}");
+        let samples = run(&["-i", "0.1", "--no-cgroup", "--set", &budget], &[JOB, "readers", "4", "100", "RECORDING"]);
+        assert!((100.0..115.0).contains(&peak(&samples).0), "{:?}", peak(&samples));
+        let told = |field: &str| samples.iter().filter_map(|sample| sample["cpu"][field].as_f64()).collect::<Vec<_>>();
+        assert!(told("process_rss_mib").iter().any(|mib| *mib > 300.0), "{samples:?}");
+        let memory = told("process_memory_mib");
+        assert!(memory.len() > 8 && memory.iter().all(|mib| *mib < 120.0), "{memory:?}");
+        // What was read then is never more than all have by now.
+        let both = samples.iter().filter_map(|sample| {
+            let cpu = &sample["cpu"];
+            Some((cpu["process_pss_mib"].as_f64()?, cpu["process_rss_mib"].as_f64()?))
+        });
+        assert!(both.into_iter().all(|(pss, rss)| pss <= rss + 0.01), "{samples:?}");
     }
 }
 

@@ -11,8 +11,6 @@ pub(super) struct TreeMemory {
     pub(super) sum: Memory,
     /// For how long one of them has run since it was asked.
     pub(super) age: Duration,
-    /// What is resident beside pages of files, which the kernel can read again, and what is resident nowhere.
-    pub(super) need: u64,
     pub(super) largest: Memory,
     /// The most that one of them ever had resident beside pages of files.
     pub(super) largest_need: u64,
@@ -25,24 +23,18 @@ impl TreeMemory {
             let status = member.status.unwrap_or_default();
             let rss = member.stat.rss.saturating_mul(page);
             let without_file = |resident: u64| resident.saturating_sub(status.memory.file.unwrap_or(0));
-            let need = without_file(rss).saturating_add(not_charged(&status.memory));
             Self {
                 rss: tree.rss.saturating_add(rss),
                 sum: tree.sum.each(status.memory, u64::saturating_add),
                 age: tree.age.max(member.status_age(job.observed_at())),
-                need: tree.need.saturating_add(need),
                 largest: tree.largest.each(status.memory, u64::max),
                 largest_need: tree.largest_need.max(without_file(status.peak_rss)),
             }
         })
     }
 
+    /// What is not resident, and is in no `memory.stat`.
     pub(super) fn not_charged(&self) -> u64 {
-        not_charged(&self.sum)
+        self.sum.swap.unwrap_or(0).saturating_add(self.sum.hugetlb.unwrap_or(0))
     }
-}
-
-/// What is not resident, and is in no `memory.stat`.
-fn not_charged(memory: &Memory) -> u64 {
-    memory.swap.unwrap_or(0).saturating_add(memory.hugetlb.unwrap_or(0))
 }

@@ -1,6 +1,7 @@
 //! The process tree that is tracked: CPU time, memory, storage and switches of the root and its descendants.
 
 mod account;
+mod counted_once;
 mod memory;
 mod peak;
 mod pss;
@@ -142,7 +143,9 @@ impl Process {
 
     fn fill_memory(&mut self, metrics: &mut ProcessMetrics, job: &JobDetails, tick: &Tick) {
         let (tree, ended) = (TreeMemory::of(job), job.reaped().usage.max_rss);
-        self.peak.look(&tree, ended, job.group());
+        self.pss.refresh(job, tick.at);
+        let counted = self.pss.counted_once(job);
+        self.peak.look(&tree, counted.without_file, ended, job.group());
         let (most, source) = self.peak.so_far();
         self.peak_rss = self.peak_rss.max(tree.rss).max(job.found().peak_rss).max(ended);
         metrics.process_peak_rss_mib = Some(mib(self.peak_rss));
@@ -159,11 +162,11 @@ impl Process {
         metrics.process_swap_mib = tree.sum.swap.map(mib);
         metrics.process_hugetlb_mib = tree.sum.hugetlb.map(mib);
         metrics.process_kinds_age_secs = Some(tree.age.as_secs_f64());
-        self.pss.refresh(job, tick.at);
-        let pss = self.pss.newest(tick.at);
-        metrics.process_pss_mib = pss.map(|(kib, _)| kib as f64 / 1024.0);
-        metrics.process_pss_age_secs = pss.map(|(_, age)| age.as_secs_f64());
-        metrics.process_memory_mib = Some(mib(self.pss.resident(job)));
+        // What was read then of those who live is not more than they have by now.
+        let age = self.pss.age(tick.at).filter(|_| counted.pss > 0);
+        metrics.process_pss_mib = age.map(|_| mib(counted.pss.min(tree.rss)));
+        metrics.process_pss_age_secs = age.map(|age| age.as_secs_f64());
+        metrics.process_memory_mib = Some(mib(counted.resident));
     }
 }
 

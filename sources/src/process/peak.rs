@@ -20,12 +20,14 @@ pub(super) struct Peak {
 }
 
 impl Peak {
-    /// Looks again. `max_rss` is the most that one of those had resident who have ended.
-    pub(super) fn look(&mut self, tree: &TreeMemory, max_rss: u64, group: &GroupReading) {
+    /// Looks again: `without_file` is what is resident beside pages of files, `max_rss` the most that one of those had resident
+    /// who have ended.
+    pub(super) fn look(&mut self, tree: &TreeMemory, without_file: u64, max_rss: u64, group: &GroupReading) {
         self.anon = self.anon.max(tree.largest.anon.unwrap_or(0));
         self.file = self.file.max(tree.largest.file.unwrap_or(0));
         let ended = max_rss.saturating_sub(self.file);
-        self.sampled = self.sampled.max(tree.need).max(tree.largest_need).max(ended);
+        let need = without_file.saturating_add(tree.not_charged());
+        self.sampled = self.sampled.max(need).max(tree.largest_need).max(ended);
         match self.group.take(group, tree.not_charged()) {
             Some(most) => self.grouped = self.grouped.max(most),
             None => self.group = GroupPeak::default(),
@@ -74,7 +76,7 @@ mod tests {
 
     fn tree(anon: u64, file: u64) -> TreeMemory {
         let memory = Memory { anon: Some(anon), file: Some(file), ..Memory::default() };
-        TreeMemory { sum: memory, need: anon, largest: memory, ..TreeMemory::default() }
+        TreeMemory { sum: memory, largest: memory, ..TreeMemory::default() }
     }
 
     /// What is read anew of a cgroup.
@@ -85,7 +87,7 @@ mod tests {
     }
 
     fn look(peak: &mut Peak, group: &GroupReading, tree: &TreeMemory) -> (u64, PeakSource) {
-        peak.look(tree, 0, group);
+        peak.look(tree, tree.sum.anon.unwrap_or(0), 0, group);
         peak.so_far()
     }
 
@@ -133,7 +135,7 @@ mod tests {
     fn pages_of_files_are_not_needed() {
         let (mut peak, nowhere) = (Peak::default(), GroupReading::default());
         assert_eq!(look(&mut peak, &nowhere, &tree(30, 600)), (30, PeakSource::Sampled));
-        peak.look(&TreeMemory::default(), 640, &nowhere);
+        peak.look(&TreeMemory::default(), 0, 640, &nowhere);
         assert_eq!(peak.so_far().0, 40, "of one that has ended");
     }
 }

@@ -13,6 +13,7 @@ fn main() -> anyhow::Result<()> {
         "burn" => burn(number(1)?, Duration::from_millis(number(2)?)),
         "together" => together(number(1)?, number(2)? as usize, Duration::from_millis(number(3)?))?,
         "fork" => fork(number(1)?, number(2)? as usize, &arguments[3])?,
+        "readers" => readers(number(1)?, number(2)? as usize, &arguments[3])?,
         "map" => map(&arguments[1], number(2)? as usize, &arguments[3])?,
         "touch" => touch(number(1)? as usize, Duration::from_millis(number(2)?)),
         "lines" => (0..number(1)?).for_each(|line| println!("line {line}")),
@@ -129,6 +130,36 @@ fn fork(children: u64, mib: usize, recording: &str) -> anyhow::Result<()> {
     until_recorded(6, recording)?;
     std::hint::black_box(memory);
     drop(go_on);
+    while nix::sys::wait::wait().is_ok() {}
+    Ok(())
+}
+
+/// Has `mib` MiB of shared memory, and as many children as said, which come to use it bit by bit while they are recorded.
+fn readers(children: u64, mib: usize, recording: &str) -> anyhow::Result<()> {
+    use nix::libc::{MAP_ANONYMOUS, MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE};
+    let use_it = |memory: *mut u8, parts: usize, after_each: &dyn Fn() -> anyhow::Result<()>| {
+        for part in 0..parts {
+            for page in (part * (mib << 20) / parts..(part + 1) * (mib << 20) / parts).step_by(4096) {
+                // SAFETY: it is within what was mapped.
+                unsafe { memory.add(page).write_volatile(1) };
+            }
+            after_each()?;
+        }
+        anyhow::Ok(())
+    };
+    // SAFETY: a new mapping.
+    let memory = unsafe {
+        let (protection, flags) = (PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS);
+        nix::libc::mmap(std::ptr::null_mut(), mib << 20, protection, flags, -1, 0)
+    };
+    anyhow::ensure!(memory != MAP_FAILED, "{}", std::io::Error::last_os_error());
+    use_it(memory.cast(), 1, &|| until_recorded(3, recording))?;
+    for _ in 0..children {
+        // SAFETY: this program has one thread.
+        if let nix::unistd::ForkResult::Child = unsafe { nix::unistd::fork() }? {
+            return use_it(memory.cast(), 4, &|| until_recorded(2, recording));
+        }
+    }
     while nix::sys::wait::wait().is_ok() {}
     Ok(())
 }
