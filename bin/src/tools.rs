@@ -8,8 +8,7 @@ use clap::{Arg, Args, Subcommand, ValueHint};
 use clap_complete::Shell;
 use resource_tracker_report::Condition;
 
-const REPORT: &str = "The page goes to --output, which is report.html unless it is given; - is standard output. An older report that is named with
---output is replaced, and nothing else.";
+const REPORT: &str = "An older report that is named with --output is replaced, and nothing else.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
@@ -160,6 +159,8 @@ enum Shown {
     These(&'static [&'static str]),
 }
 
+const REPORT_OUTPUT: &str = "Write the page to this file [default: report.html]; - is standard output";
+
 impl Shown {
     fn of(tool: &str) -> Self {
         match tool {
@@ -184,6 +185,11 @@ impl Shown {
 /// Gives a tool, and those inside it, the flags of runs: all may stand behind its name.
 pub(crate) fn with_flags(tool: clap::Command, flags: &[Arg]) -> clap::Command {
     let shown = Shown::of(tool.get_name());
-    let own = flags.iter().map(|flag| flag.clone().hide(!shown.has(flag.get_long().unwrap_or_default())));
+    let is_report = tool.get_name() == "report";
+    let own = flags.iter().map(|flag| {
+        let name = flag.get_long().unwrap_or_default();
+        let own = flag.clone().hide(!shown.has(name));
+        if is_report && name == "output" { own.help(REPORT_OUTPUT).help_heading("Where the page goes") } else { own }
+    });
     tool.args(own.collect::<Vec<_>>()).mut_subcommands(|inner| with_flags(inner, flags))
 }

@@ -190,9 +190,11 @@ class Chart {
     const data = [run.drawing.ends];
     const series = [{}];
     const bands = [];
-    const coloured = chart.series.filter((figure) => figure.role !== "limit");
+    // A line has the same colour in all runs that stand side by side.
+    const ofAll = this.group.flatMap((other) => other.chart.series);
+    const coloured = [...new Set(ofAll.filter((figure) => figure.role !== "limit").map((figure) => figure.label))];
     chart.series.forEach((figure, index) => {
-      const number = coloured.indexOf(figure);
+      const number = figure.role === "limit" ? -1 : coloured.indexOf(figure.label);
       const stroke = number < 0 ? colour("--soft") : palette[number % palette.length];
       const broken = number < 0 ? { line: [8, 4], swatch: "dashed" } : DASHES[Math.floor(number / palette.length)];
       const swatch = this.buttons[index].querySelector(".swatch");

@@ -258,6 +258,10 @@ fn notes_for_who_looks_after_it() {
         (minute(&gpu(0.0, 0.0, 0.0)), "the machine has a GPU, and the job used none"),
         (run(&gpu(5.0, 0.05, 900.0)), "the GPUs that the job used were idle for 95 % of the time"),
         (run_of(1, &json!({ "exit_code": 0 }), &json!({})), "1 sample says little"),
+        (
+            run(&json!({ "marks": [{ "name": "step", "kind": "next", "at_ms": 0 }] })),
+            "1 phase was shorter than 3 samples",
+        ),
         (run_of(10, &json!({ "exit_code": 0, "missed_samples": 30 }), &json!({})), "30 samples were not taken in time"),
     ] {
         assert!(summary.notes.iter().any(|said| said.contains(note)), "{note}: {:?}", summary.notes);

@@ -371,6 +371,19 @@ fn a_command_of_many_words_is_told_by_its_first_and_does_not_wait_for_that() {
     });
 }
 
+/// The time of a run is longer than what of it is between two looks: a command is begun before the first.
+#[test]
+fn cores_of_a_short_run_are_over_its_time() {
+    for _ in 0..5 {
+        let all = samples(&track(["-i", "1h", "--", "sh", "-c", "kill -9 $$"]).stderr);
+        let last = all.last().unwrap();
+        let (cpu, wall) = (&last["cpu"], number(last, "/outcome/wall_secs"));
+        let secs = number(cpu, "/process_utime_secs") + number(cpu, "/process_stime_secs");
+        let cores = number(cpu, "/process_cores_used");
+        assert!(all.len() == 1 && cores > 0.0 && cores <= secs / wall + 0.01, "{cores} of {secs} s in {wall} s");
+    }
+}
+
 /// To mask one of 100 KB took a quarter of a second.
 #[test]
 fn a_command_of_long_words_is_told_up_to_them() {

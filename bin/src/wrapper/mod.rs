@@ -87,7 +87,8 @@ pub(crate) fn run(
     };
     inherited.leave_descriptors();
     let mut job = TrackedJob::spawned(child.as_raw_nonzero().get());
-    (job.adopts_orphans, job.fork_mark, job.cgroup) = (adopts, inherited.fork_mark(), cgroup.job());
+    (job.began, job.adopts_orphans, job.fork_mark, job.cgroup) =
+        (Some(began), adopts, inherited.fork_mark(), cgroup.job());
     let ledger = job.ledger.clone();
     let start = |mut prepared: Prepared| {
         prepared.run_mut().pid = Some(job.pid);

@@ -2,11 +2,12 @@
 
 use resource_tracker_metrics::ProcessAccounting;
 
+use crate::phases::PhaseSummary;
 use crate::summary::{FEWEST_SAMPLES, Summary};
 use crate::units::{memory, number};
 
 /// Each rule, in the order in which the notes are told.
-const RULES: [fn(&Summary) -> Option<String>; 12] = [
+const RULES: [fn(&Summary) -> Option<String>; 13] = [
     unknown_end,
     oom_kills,
     throttled,
@@ -18,6 +19,7 @@ const RULES: [fn(&Summary) -> Option<String>; 12] = [
     full_disk,
     stolen,
     few_samples,
+    short_phases,
     estimated,
 ];
 
@@ -134,6 +136,20 @@ fn few_samples(summary: &Summary) -> Option<String> {
         let samples = if missed == 1 { "1 sample was" } else { &format!("{missed} samples were") };
         format!("{samples} not taken in time: the machine was busy, or the --interval is too short")
     })
+}
+
+/// A sample in which a phase begins or ends is shared out by time: of one that lasts less than three, that is a good part.
+fn short_phases(summary: &Summary) -> Option<String> {
+    let interval = summary.times.sampled_secs / summary.times.samples as f64;
+    let is_short = |phase: &&PhaseSummary| phase.secs < 3.0 * interval * phase.times as f64;
+    let short = summary.phases.iter().filter(is_short).count();
+    let are = match short {
+        0 => return None,
+        _ if summary.times.samples < FEWEST_SAMPLES => return None,
+        1 => "1 phase was".to_owned(),
+        _ => format!("{short} phases were"),
+    };
+    Some(format!("{are} shorter than 3 samples and has a share of what was used beside it: take a shorter --interval"))
 }
 
 fn estimated(summary: &Summary) -> Option<String> {

@@ -31,6 +31,7 @@ struct Open {
 
 /// What the sources of this crate know of the job beyond who belongs to it.
 pub(crate) struct JobDetails {
+    began: Option<Instant>,
     observed_at: Instant,
     tree: Tree,
     reaped: Reaped,
@@ -59,7 +60,7 @@ impl Observer for JobObserver {
         let reaped = self.job.ledger.reaped();
         let Open { pids, details } = match &mut self.open {
             Some(open) => open,
-            closed => closed.insert(Open::new(&self.host, self.job.cgroup.clone(), moment.at)?),
+            closed => closed.insert(Open::new(&self.host, &self.job, moment.at)?),
         };
         pids.begin_tick();
         details.tree.walk(&self.job, reaped.root, pids, moment)?;
@@ -89,9 +90,10 @@ impl Observer for JobObserver {
 }
 
 impl Open {
-    fn new(host: &Host, cgroup: JobCgroup, observed_at: Instant) -> anyhow::Result<Self> {
-        let (tree, group) = (Tree::new(host)?, Group::open(&cgroup));
-        let details = JobDetails { observed_at, tree, reaped: Reaped::default(), cgroup, group };
+    fn new(host: &Host, job: &TrackedJob, observed_at: Instant) -> anyhow::Result<Self> {
+        let (tree, group) = (Tree::new(host)?, Group::open(&job.cgroup));
+        let (began, cgroup) = (job.began, job.cgroup.clone());
+        let details = JobDetails { began, observed_at, tree, reaped: Reaped::default(), cgroup, group };
         Ok(Self { pids: Pids::open(&host.procfs)?, details })
     }
 }
@@ -103,6 +105,11 @@ impl JobDetails {
     /// When the job was not observed at this tick.
     pub(crate) fn of<'a>(job: &ObservedJob<'a>) -> anyhow::Result<&'a Self> {
         job.details().context("the processes of the job could not be looked at")
+    }
+
+    /// When the job was started, if this program did that.
+    pub(crate) fn began(&self) -> Option<Instant> {
+        self.began
     }
 
     /// The moment as of which all this is.

@@ -1,6 +1,7 @@
 //! The job that is tracked, as whoever starts the tracker knows it.
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use super::ledger::Ledger;
 
@@ -12,6 +13,8 @@ pub struct TrackedJob {
     pub pid: i32,
     /// How the root came to be.
     pub origin: Origin,
+    /// When it was started, if this program did that: what it uses is over the time since then. Now, unless it is set.
+    pub began: Option<Instant>,
     /// Whether orphans of the job become children of this program's main thread (`PR_SET_CHILD_SUBREAPER`, or process 1), so
     /// that new children of that thread belong to the job. True for one job of a program at most: without it, only
     /// descendants of the root are counted.
@@ -47,7 +50,8 @@ impl TrackedJob {
 
     fn new(pid: i32, origin: Origin) -> Self {
         let (cgroup, ledger) = (JobCgroup::default(), Ledger::default());
-        Self { pid, origin, adopts_orphans: false, fork_mark: None, cgroup, ledger }
+        let began = (origin == Origin::Spawned).then(Instant::now);
+        Self { pid, origin, began, adopts_orphans: false, fork_mark: None, cgroup, ledger }
     }
 
     pub(super) fn is_spawned(&self) -> bool {

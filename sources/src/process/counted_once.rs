@@ -166,11 +166,8 @@ mod tests {
         assert_eq!(sum(&workers(250), &[]), [330; 2]);
         let alone = read(parent, [200, 0, 0]);
         assert_eq!(sum(&workers(199), &[alone]), [230; 2], "the parent was read before");
-        let sizes = [
-            read(parent, [67, 0, 0]),
-            read(process(2, 10, 199), [66, 0, 0]),
-            read(process(3, 10, 199), [66, 0, 0]),
-        ];
+        let sizes =
+            [read(parent, [67, 0, 0]), read(process(2, 10, 199), [66, 0, 0]), read(process(3, 10, 199), [66, 0, 0])];
         assert_eq!(sum(&workers(199), &sizes), [67 + 66 + 66 + 30; 2]);
         assert_eq!(sum(&[parent], &sizes), [200; 2], "the others have ended");
     }
@@ -178,7 +175,8 @@ mod tests {
     /// Workers that come to use more and more of the memory that they share.
     #[test]
     fn shared_memory_and_files_count_once_also_when_some_have_more_of_them() {
-        let all = |shmem: u64| [10, 11, 12, 13].map(|pid| with(process(pid, 10, 5), 20, if pid == 10 { 200 } else { shmem }));
+        let all =
+            |shmem: u64| [10, 11, 12, 13].map(|pid| with(process(pid, 10, 5), 20, if pid == 10 { 200 } else { shmem }));
         assert_eq!(sum(&all(0), &[]), [225, 205]);
         assert_eq!(sum(&all(200), &[]), [225, 205]);
         let sizes = all(8).map(|process| read(process, [2, 5, if process.image.pid == 10 { 194 } else { 2 }]));

@@ -121,7 +121,9 @@ impl Source for Process {
     fn prime(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         match &tick.job {
             // Its first interval began with its birth.
-            Some(job) if job.spawned => JobDetails::of(job).map(|job| _ = self.count(job)),
+            Some(job) if job.spawned => {
+                JobDetails::of(job).map(|job| self.counted = job.began().or(Some(job.observed_at())))
+            }
             _ => self.collect(tick, out),
         }
     }
