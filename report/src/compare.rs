@@ -218,7 +218,11 @@ pub fn comparison_text(differences: &[Difference]) -> String {
         );
         line.trim_end().to_owned() + "\n"
     };
-    rows.iter().map(line).collect()
+    let lines: String = rows.iter().map(line).collect();
+    match is_anything_untold(differences) {
+        true => format!("{lines}\n{UNTOLD}\n"),
+        false => lines,
+    }
 }
 
 /// The differences as a table for the page of a job in CI.
@@ -226,7 +230,18 @@ pub fn comparison_markdown(differences: &[Difference]) -> String {
     let rows = table(differences);
     let line = |row: &[String; 5]| format!("| {} |\n", row.join(" | "));
     let lines = rows.iter().map(line).collect::<Vec<_>>();
-    format!("{}| --- | ---: | ---: | ---: | --- |\n{}", lines[0], lines[1..].concat())
+    let untold = if is_anything_untold(differences) { format!("\n{UNTOLD}\n") } else { String::new() };
+    format!("{}| --- | ---: | ---: | ---: | --- |\n{}{untold}", lines[0], lines[1..].concat())
+}
+
+/// What is said where a change may be noise and nobody can tell.
+const UNTOLD: &str = "Too few runs to tell noise from changes: with four of each it is said.";
+
+fn is_anything_untold(differences: &[Difference]) -> bool {
+    let is_untold = |difference: &Difference| {
+        difference.verdict == Verdict::Unknown && difference.change.is_some_and(|change| change != 0.0)
+    };
+    differences.iter().any(is_untold)
 }
 
 /// Its head, and a row for each difference.
