@@ -69,12 +69,17 @@ impl Phases {
         }
     }
 
-    /// What was too much.
-    pub(crate) fn problem(&self) -> Option<String> {
+    /// What was too much, and what makes no sense.
+    pub(crate) fn problems(&self) -> impl Iterator<Item = String> {
         let left_out = self.open.left_out();
         let times = if left_out == 1 { "once".to_owned() } else { format!("{left_out} times") };
-        (left_out > 0)
-            .then(|| format!("a phase was left out {times}: there are more than {PHASES} names, or {OPEN} at once"))
+        let left_out = (left_out > 0)
+            .then(|| format!("a phase was left out {times}: there are more than {PHASES} names, or {OPEN} at once"));
+        let never_begun = self.open.never_begun().map(|(name, count)| {
+            let more = if count > 1 { format!(" (and {} more times such a one)", count - 1) } else { String::new() };
+            format!("phase {name} was ended, and had not begun{more}")
+        });
+        left_out.into_iter().chain(never_begun)
     }
 
     pub(crate) fn summary(&self) -> Vec<PhaseSummary> {
@@ -167,6 +172,7 @@ mod tests {
         let expected = expected.map(|(name, secs, cpu, memory)| (name, secs, Some(cpu), Some(memory)));
         assert_eq!(told, expected.map(|(name, secs, cpu, memory)| (name.to_owned(), secs, cpu, memory)));
         assert_eq!(readable.problems("figures").count(), 0);
+        assert_eq!(phases.problems().collect::<Vec<_>>(), ["phase nobody was ended, and had not begun"]);
     }
 
     #[test]
@@ -194,13 +200,14 @@ mod tests {
         let mut phases = Phases::default();
         let mut heed = |name: String, kind| phases.heed(&Mark { name, kind, at_ms: 0 });
         (0..5000).for_each(|number| heed(number.to_string(), MarkKind::Begin));
-        assert!(phases.problem().unwrap().starts_with("a phase was left out 4900 times"), "{:?}", phases.problem());
+        let problem = |phases: &Phases| phases.problems().next();
+        assert!(problem(&phases).unwrap().starts_with("a phase was left out 4900 times"), "{:?}", problem(&phases));
         let mut phases = Phases::default();
         let mut heed = |name: String| phases.heed(&Mark { name, kind: MarkKind::Next, at_ms: 0 });
         (0..PHASES).for_each(|number| heed(number.to_string()));
-        assert_eq!(phases.problem(), None);
+        assert_eq!(problem(&phases), None);
         let mut heed = |name: String| phases.heed(&Mark { name, kind: MarkKind::Next, at_ms: 0 });
         heed("one more".into());
-        assert!(phases.problem().unwrap().starts_with("a phase was left out once"), "{:?}", phases.problem());
+        assert!(problem(&phases).unwrap().starts_with("a phase was left out once"), "{:?}", problem(&phases));
     }
 }

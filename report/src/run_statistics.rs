@@ -133,7 +133,7 @@ impl RunStatistics {
             problems.push(format!("the clock was set back, or lines are out of order, {times}"));
         }
         problems.extend(self.machine.problems());
-        problems.extend([self.gpus.problem(), self.phases.problem()].into_iter().flatten());
+        problems.extend(self.gpus.problem().into_iter().chain(self.phases.problems()));
         problems.extend(self.others.problems());
         let job = self.job.summary();
         if job.is_none() && self.run.as_ref().is_some_and(RunSummary::has_command) {

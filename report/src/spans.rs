@@ -18,11 +18,13 @@ pub(crate) struct Open<T> {
     beside: Vec<(String, T)>,
     /// How often there was no room for one.
     left_out: u64,
+    /// The first that ended and had not begun, and how many did.
+    never_begun: Option<(String, u64)>,
 }
 
 impl<T> Default for Open<T> {
     fn default() -> Self {
-        Self { current: None, beside: Vec::new(), left_out: 0 }
+        Self { current: None, beside: Vec::new(), left_out: 0, never_begun: None }
     }
 }
 
@@ -38,8 +40,11 @@ impl<T> Open<T> {
                 None
             }
             MarkKind::End => {
-                let ended = self.beside.iter().rposition(|(name, _)| *name == mark.name)?;
-                Some(self.beside.remove(ended).1)
+                let ended = self.beside.iter().rposition(|(name, _)| *name == mark.name);
+                if ended.is_none() {
+                    self.never_begun.get_or_insert_with(|| (shortened(&mark.name), 0)).1 += 1;
+                }
+                ended.map(|ended| self.beside.remove(ended).1)
             }
             _ => {
                 let begun = begin();
@@ -52,6 +57,11 @@ impl<T> Open<T> {
     /// How often one began for which there was no room.
     pub(crate) fn left_out(&self) -> u64 {
         self.left_out
+    }
+
+    /// The first that ended and had not begun, and how many did.
+    pub(crate) fn never_begun(&self) -> Option<(&str, u64)> {
+        self.never_begun.as_ref().map(|(name, count)| (name.as_str(), *count))
     }
 
     /// All of them.
