@@ -1,11 +1,11 @@
 //! A process that runs already (`--pid`), and whether it and its descendants have ended.
 
-use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use resource_tracker_sources::speaks_of_us;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -41,12 +41,11 @@ pub(crate) struct Attached {
 impl Attached {
     /// Says so when there is no such process. It may still come.
     pub(crate) fn new(root: i32, procfs: &Path, joins: Receiver<(i32, u64)>, interval: Duration) -> Self {
-        let own = PathBuf::from(std::process::id().to_string());
         let mut attached = Self {
             family: Family::new(procfs, root),
             joins,
             is_sampled: interval <= LOOK,
-            is_own_namespace: fs::read_link(procfs.join("self")).is_ok_and(|target| target == own),
+            is_own_namespace: speaks_of_us(procfs),
             living: None,
             next_look: Instant::now() + LOOK,
         };
@@ -100,6 +99,8 @@ fn is_ready(file: &OwnedFd) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use resource_tracker_sources::job::Stat;
+use resource_tracker_sources::own_pid;
 
 /// What procfs says of a process; `None` when it is gone.
 pub(crate) fn stat(procfs: &Path, pid: i32) -> Option<Stat> {
@@ -30,11 +31,10 @@ pub(crate) struct Family {
 
 impl Family {
     pub(crate) fn new(procfs: &Path, root: i32) -> Self {
-        let own = fs::read_link(procfs.join("self")).ok().and_then(|pid| pid.to_str()?.parse().ok());
         let mut family = Self {
             procfs: procfs.to_owned(),
             root,
-            own: own.filter(|own| *own != root),
+            own: own_pid(procfs).filter(|own| *own != root),
             seen: None,
             members: HashMap::new(),
             adopters: HashSet::new(),

@@ -11,11 +11,15 @@ pub(crate) fn is_initial_namespace(procfs: &Path) -> io::Result<bool> {
     Ok(std::fs::read_link(procfs.join("self/ns/pid"))?.as_os_str() == INITIAL)
 }
 
-/// Whether the process ids in this procfs are those of this program's own namespace. Those of a host's procfs that is
-/// seen from a container are not.
+/// The process id that this program has in this procfs: another one than its own where that is of another namespace, such as
+/// a host's that is seen from a container; `None` where it is not in it.
+pub fn own_pid(procfs: &Path) -> Option<i32> {
+    std::fs::read_link(procfs.join("self")).ok()?.to_str()?.parse().ok()
+}
+
+/// Whether the process ids in this procfs are those of this program's own namespace.
 pub fn speaks_of_us(procfs: &Path) -> bool {
-    let target = std::fs::read_link(procfs.join("self")).ok();
-    target.and_then(|target| target.to_str()?.parse().ok()) == Some(std::process::id())
+    own_pid(procfs) == Some(std::process::id() as i32)
 }
 
 #[cfg(test)]

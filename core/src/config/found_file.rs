@@ -105,7 +105,11 @@ fn is_plainly_below(path: &Path) -> bool {
         Component::Normal(name) => !name.as_encoded_bytes().starts_with(b"."),
         _ => false,
     };
-    path.components().all(is_plain) && !path.ancestors().any(Path::is_symlink)
+    path.components().all(is_plain) && !is_behind_link(path)
+}
+
+fn is_behind_link(path: &Path) -> bool {
+    path.ancestors().any(Path::is_symlink)
 }
 
 #[cfg(test)]
@@ -148,7 +152,8 @@ mod tests {
         std::os::unix::fs::symlink("/tmp", at("logs")).unwrap();
         std::os::unix::fs::symlink("/nowhere", at("run.jsonl")).unwrap();
         for path in ["logs/run.jsonl", "run.jsonl"] {
-            assert!(at(path).ancestors().any(Path::is_symlink), "{path}");
+            assert!(is_behind_link(&at(path)), "{path}");
         }
+        assert!(!is_behind_link(&folder.path().canonicalize().unwrap().join("elsewhere/run.jsonl")));
     }
 }

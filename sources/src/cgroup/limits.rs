@@ -56,14 +56,16 @@ impl Directory {
     /// their own group alone, as Node does to size its heap: of those above it they know nothing. And where a new group has the
     /// `cpu` or `io` controller, all of its processes have together what one process beside it has.
     pub fn can_be_divided(&self) -> bool {
-        let is_limited = || {
-            ["memory.limit_in_bytes", "memory.max", "memory.high"].iter().any(|name| lowest(Some(self), name).is_some())
-                || least_cores(self, |directory| cpu_max(&read_once(&directory.join("cpu.max"))?)).is_some()
-        };
-        let passed_on = read_once(&self.path.join("cgroup.subtree_control")).unwrap_or_default();
-        let is_shared = words(&passed_on).any(|controller| matches!(controller, b"cpu" | b"io"))
-            || self.path.join("cpu.shares").exists();
-        !is_shared && !is_limited()
+        let limited_by = |name| lowest(Some(self), name).is_some();
+        match read_once(&self.path.join("cgroup.subtree_control")) {
+            Some(passed_on) => {
+                let is_shared = words(&passed_on).any(|controller| matches!(controller, b"cpu" | b"io"));
+                let cores = || least_cores(self, |directory| cpu_max(&read_once(&directory.join("cpu.max"))?));
+                !(is_shared || limited_by("memory.max") || limited_by("memory.high") || cores().is_some())
+            }
+            // Of v1.
+            None => !self.path.join("cpu.shares").exists() && !limited_by("memory.limit_in_bytes"),
+        }
     }
 }
 
@@ -111,8 +113,14 @@ mod tests {
     fn a_group_that_hides_what_its_processes_look_for_is_not_made() {
         let root = tempfile::tempdir().unwrap();
         let directory = Directory { mount: root.path().to_owned(), path: root.path().join("slice/job") };
+        let passed_on = "slice/job/cgroup.subtree_control";
         let can_be_divided = |file: &str, text: &str| {
-            tree(root.path(), &[(file, text)]);
+            // A group of v2 has that file, whatever is in it.
+            let is_v1 = ["memory.limit_in_bytes", "slice/job/cpu.shares"].contains(&file);
+            tree(root.path(), &[(passed_on, "\n"), (file, text)]);
+            if is_v1 {
+                std::fs::remove_file(root.path().join(passed_on)).unwrap();
+            }
             let can = directory.can_be_divided();
             std::fs::remove_file(root.path().join(file)).unwrap();
             can
@@ -122,8 +130,8 @@ mod tests {
             ("slice/job/memory.high", "268435456\n"),
             ("memory.limit_in_bytes", "268435456\n"),
             ("slice/job/cpu.max", "50000 100000\n"),
-            ("slice/job/cgroup.subtree_control", "cpu memory\n"),
-            ("slice/job/cgroup.subtree_control", "io\n"),
+            (passed_on, "cpu memory\n"),
+            (passed_on, "io\n"),
             ("slice/job/cpu.shares", "1024\n"),
         ] {
             assert!(!can_be_divided(file, text), "{file} {text}");
@@ -132,7 +140,7 @@ mod tests {
             ("slice/memory.max", "max\n"),
             ("memory.limit_in_bytes", "9223372036854771712\n"),
             ("slice/job/cpu.max", "max 100000\n"),
-            ("slice/job/cgroup.subtree_control", "cpuset memory pids\n"),
+            (passed_on, "cpuset memory pids\n"),
             ("slice/cgroup.subtree_control", "cpu\n"),
             ("slice/job/pids.max", "100\n"),
         ] {

@@ -15,11 +15,13 @@ use super::stat::Stat;
 use super::status::{Budget, Status};
 use super::tracked::TrackedJob;
 use crate::fork_mark;
-use crate::pid_namespace::speaks_of_us;
+use crate::pid_namespace::own_pid;
 use crate::scan::{number, words};
 
 pub(super) struct Tree {
     own_pid: i32,
+    /// What this program is called where the processes are told of.
+    told_pid: Option<i32>,
     has_begun: bool,
     files: Files,
     newcomers: Newcomers,
@@ -66,12 +68,14 @@ pub(crate) struct Found {
 
 impl Tree {
     pub(super) fn new(host: &Host) -> anyhow::Result<Self> {
+        let (own_pid, told_pid) = (std::process::id() as i32, own_pid(&host.procfs));
         Ok(Self {
-            own_pid: std::process::id() as i32,
+            own_pid,
+            told_pid,
             has_begun: false,
             files: Files::new(&host.procfs)?,
             newcomers: Newcomers::new(host),
-            has_clock: speaks_of_us(&host.procfs),
+            has_clock: told_pid == Some(own_pid),
             root: None,
             root_has_ended: false,
             members: Vec::new(),
@@ -140,7 +144,7 @@ impl Tree {
 
     /// This program, where it can be below the root: it belongs to no job but one that it is the root of.
     fn left_out(&self, job: &TrackedJob) -> Option<i32> {
-        Some(self.own_pid).filter(|own| !job.is_spawned() && *own != job.pid && self.has_clock)
+        self.told_pid.filter(|own| !job.is_spawned() && *own != job.pid)
     }
 
     fn refresh(&mut self, now: Instant) {

@@ -145,7 +145,10 @@ impl Process {
 
     fn fill_memory(&mut self, metrics: &mut ProcessMetrics, job: &JobDetails, tick: &Tick) {
         let (tree, ended) = (TreeMemory::of(job), job.reaped().usage.max_rss);
-        self.pss.refresh(job, tick.at);
+        // Of nobody there is nothing to read, as at the end of a run that was too short for it.
+        if tree.rss > 0 {
+            self.pss.refresh(job, tick.at);
+        }
         let counted = self.pss.counted_once(job);
         self.peak.look(&tree, counted.without_file, ended, job.group());
         let (most, source) = self.peak.so_far();
