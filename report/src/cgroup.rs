@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::fields::CgroupFields;
 use crate::readable::Readable;
-use crate::statistics::{Series, Total};
+use crate::statistics::{Level, Total};
 
 /// What is added up of the cgroup's samples.
 #[derive(Default)]
 pub(crate) struct Cgroup {
     last: Option<CgroupFields>,
     throttled: Total<f64>,
-    throttled_pct: Series,
+    throttled_pct: Level,
     oom_kills: Total<u64>,
     read: Total<u64>,
     written: Total<u64>,

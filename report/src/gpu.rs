@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fields::{GpuFields, GpuList};
 use crate::readable::Readable;
-use crate::statistics::{Series, Spread};
+use crate::statistics::{Level, Series, Spread};
 
 /// More than any machine has; those that come after are left out.
 const GPUS: usize = 1024;
@@ -33,7 +33,7 @@ struct Gpu {
     memory_total: Option<u64>,
     power: Series,
     energy: Option<f64>,
-    temperature: Series,
+    temperature: Level,
     throttled_secs: BTreeMap<String, f64>,
 }
 

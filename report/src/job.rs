@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::readable::Readable;
-use crate::statistics::{Series, Spread, Total};
+use crate::statistics::{Level, Series, Spread, Total};
 
 /// From this share of the cores that it may use on, a job is at its limit.
 const AT_LIMIT: f64 = 0.9;
@@ -23,23 +23,23 @@ pub(crate) struct Job {
     secs_at_core_limit: Option<f64>,
     memory: Series,
     rss: Series,
-    peak_memory: Series,
-    swap: Series,
+    peak_memory: Level,
+    swap: Level,
     memory_limit: Option<f64>,
     read: Total<u64>,
     written: Total<u64>,
     cancelled: Total<u64>,
     received: Total<u64>,
     sent: Total<u64>,
-    processes: Series,
-    threads: Series,
+    processes: Level,
+    threads: Level,
     minor_faults: Total<u64>,
     major_faults: Total<u64>,
     voluntary_switches: Total<u64>,
     involuntary_switches: Total<u64>,
     gpus: Series,
     gpu_memory: Series,
-    gpus_used: Series,
+    gpus_used: Level,
     cpu_accounting: Option<ProcessAccounting>,
     peak_source: Option<PeakSource>,
     io_accounting: Option<CounterAccounting>,

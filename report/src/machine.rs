@@ -9,27 +9,27 @@ use crate::counter::{CounterSum, DEVICES};
 use crate::fields::{CpuFields, DiskFields, DiskList, MemoryFields, NetworkList, PressureFields};
 use crate::readable::Readable;
 use crate::space::{FullFileSystem, Fullest};
-use crate::statistics::{Series, Spread};
+use crate::statistics::{Level, Series, Spread};
 
 /// What is added up of the machine's samples.
 #[derive(Default)]
 pub(crate) struct Machine {
     cores: Series,
-    steal: Series,
-    iowait: Series,
+    steal: Level,
+    iowait: Level,
     cpus: Option<u32>,
     memory: Series,
     memory_total: Option<u64>,
-    swap: Series,
+    swap: Level,
     read: CounterSum,
     written: CounterSum,
     busiest_disk: Series,
     fullest: Fullest,
     received: CounterSum,
     sent: CounterSum,
-    cpu_pressure: Series,
-    memory_pressure: Series,
-    io_pressure: Series,
+    cpu_pressure: Level,
+    memory_pressure: Level,
+    io_pressure: Level,
     host: HostMetrics,
 }
 

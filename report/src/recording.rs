@@ -73,8 +73,12 @@ pub fn read_runs(
 pub fn visit_runs(paths: &[PathBuf], kinds: &Kinds, visitor: &mut dyn RunVisitor) -> anyhow::Result<()> {
     let mut reader = Reader { kinds, named: NamedFiles::new(paths), visitor, current: None };
     for path in paths {
-        if reader.named.take(path) {
-            reader.read_set(path)?;
+        if reader.named.take(path)
+            && let Err(error) = reader.read_set(path)
+        {
+            // The runs before are what they are.
+            reader.end_run()?;
+            return Err(error);
         }
     }
     reader.end_run()

@@ -28,13 +28,15 @@ impl Default for Level {
 }
 
 impl Level {
-    /// Adds the value of an interval that was so long.
-    pub(crate) fn add(&mut self, value: f64, secs: f64) {
-        self.secs += secs;
-        self.area += value * secs;
-        self.peak = self.peak.max(value);
-        self.last = value;
-        self.count += 1;
+    /// Adds the value of an interval that was so long. What is not known, or no number, is left out.
+    pub(crate) fn add(&mut self, value: impl Into<Option<f64>>, secs: f64) {
+        if let Some(value) = value.into().filter(|value| value.is_finite()) {
+            self.secs += secs;
+            self.area += value * secs;
+            self.peak = self.peak.max(value);
+            self.last = value;
+            self.count += 1;
+        }
     }
 
     /// The mean over the time in which it was known. `None` when it never was.
@@ -57,7 +59,7 @@ impl Level {
     }
 }
 
-/// A [`Level`] with its quantiles.
+/// A [`Level`] with its quantiles. They are most of what a figure costs: only what is told with them has them.
 pub(crate) struct Series {
     level: Level,
     sketch: DDSketch,
@@ -72,7 +74,7 @@ impl Default for Series {
 impl Series {
     /// Adds the value of an interval that was so long. What is not known, or no number, is left out.
     pub(crate) fn add(&mut self, value: impl Into<Option<f64>>, secs: f64) {
-        if let Some(value) = value.into().filter(|value: &f64| value.is_finite()) {
+        if let Some(value) = value.into().filter(|value| value.is_finite()) {
             self.level.add(value, secs);
             self.sketch.add(value);
         }

@@ -74,6 +74,7 @@ impl BlockingSource {
     /// Asks, unless it is not due, or still busy. Says whether it did.
     pub(super) fn ask(&mut self, tick: &Tick, is_due: bool, purpose: Purpose) -> bool {
         let before = self.take_answer(tick.at);
+        let not_read = std::mem::replace(&mut self.this_tick, ThisTick::Repeats);
         if let Some((answer, at)) = &before {
             self.pace = answer.pace(*at, tick);
         }
@@ -88,8 +89,8 @@ impl BlockingSource {
         self.this_tick = match before {
             else_take if asks && !late => ThisTick::Waits { else_take },
             Some(answer) => ThisTick::Takes(answer),
-            // What is read once was asked for the first sample when the run began.
-            None if tick.number == 1 && self.open == Some(Purpose::Sample) => ThisTick::Waits { else_take: None },
+            // What is read once was asked for the first sample when the run began, when no sample was taken.
+            None if self.open == Some(Purpose::Sample) && matches!(not_read, ThisTick::Waits { .. }) => not_read,
             None => ThisTick::Repeats,
         };
         if asks {

@@ -80,6 +80,18 @@ struct State {
 
 impl Source for Cgroup {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        let wants_pressure = self.pressure || tick.last;
+        self.read(tick, wants_pressure, out)
+    }
+
+    /// Without the pressure: what came since its files were opened is in the first sample.
+    fn prime(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
+        self.read(tick, false, out)
+    }
+}
+
+impl Cgroup {
+    fn read(&mut self, tick: &Tick, wants_pressure: bool, out: &mut Sections) -> anyhow::Result<()> {
         let has_moved = self.state.is_some() && self.follow(tick)?;
         if self.state.is_none() {
             self.open(tick)?;
@@ -91,15 +103,11 @@ impl Source for Cgroup {
                 // What was used in this interval is of two.
                 metrics.cpu_used_cores = None;
             }
-            // Nobody sees the baseline, and what came before it counts.
-            let is_due = tick.number > 0 && (self.pressure || tick.last);
-            state.collect_pressure(is_due, metrics);
+            state.collect_pressure(wants_pressure, metrics);
         }
         Ok(())
     }
-}
 
-impl Cgroup {
     fn open(&mut self, tick: &Tick) -> anyhow::Result<()> {
         // A command is started in the tracker's own cgroup. (One that has ended already is in none any more.)
         let other = tick.job.filter(|job| !job.spawned).map(|job| job.root);
@@ -209,8 +217,8 @@ impl State {
         metrics.cpu_throttled_secs = throttling.map(|(_, secs)| secs);
     }
 
-    fn collect_pressure(&mut self, is_due: bool, metrics: &mut CgroupMetrics) {
-        let pressure = self.pressure.as_mut().filter(|_| is_due);
+    fn collect_pressure(&mut self, is_wanted: bool, metrics: &mut CgroupMetrics) {
+        let pressure = self.pressure.as_mut().filter(|_| is_wanted);
         let [cpu, memory, io] = pressure.map(|pressure| pressure.read(&mut self.gains)).unwrap_or_default();
         (metrics.cpu_pressure_some_secs, metrics.cpu_pressure_full_secs) = (cpu.some, cpu.full);
         (metrics.memory_pressure_some_secs, metrics.memory_pressure_full_secs) = (memory.some, memory.full);
