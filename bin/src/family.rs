@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use resource_tracker_sources::job::Stat;
 use resource_tracker_sources::own_pid;
 
+use crate::waits_for_us::readers;
+
 /// What procfs says of a process; `None` when it is gone.
 pub(crate) fn stat(procfs: &Path, pid: i32) -> Option<Stat> {
     Stat::parse(&fs::read(procfs.join(format!("{pid}/stat"))).ok()?)
@@ -27,6 +29,8 @@ pub(crate) struct Family {
     members: HashMap<i32, u64>,
     /// Those above the root whom its orphans can have been given to.
     adopters: HashSet<i32>,
+    /// Members that wait for this program, which so does not wait for them.
+    waiting: HashSet<i32>,
 }
 
 impl Family {
@@ -38,6 +42,7 @@ impl Family {
             seen: None,
             members: HashMap::new(),
             adopters: HashSet::new(),
+            waiting: HashSet::new(),
         };
         family.look();
         family
@@ -70,8 +75,9 @@ impl Family {
     /// Looks at every process.
     pub(crate) fn look(&mut self) {
         let mut all = all(&self.procfs);
+        let above = self.own.map(|own| ancestors(&all, own)).unwrap_or_default();
         if let Some(own) = self.own {
-            remove_with_descendants(&mut all, own);
+            self.remove_with_descendants(&mut all, own);
         }
         self.members.retain(|pid, start| all.get(pid).is_some_and(|stat| stat.start_time == *start));
         match (self.seen, all.get(&self.root)) {
@@ -97,12 +103,32 @@ impl Family {
             }
         }
         self.members.retain(|pid, _| all.get(pid).is_some_and(|stat| !stat.is_dead()));
+        self.waiting.clear();
+        if let Some(own) = self.own.filter(|_| !self.members.contains_key(&self.root)) {
+            let (above, others): (HashSet<i32>, HashSet<i32>) =
+                self.members.keys().partition(|pid| above.contains(*pid));
+            self.waiting = above;
+            self.waiting.extend(readers(&self.procfs, own, others.into_iter().collect()));
+        }
     }
 
-    /// One that was alive when it was last looked; the root before the others.
+    /// Removes a process and those that it has started, but for members, whose parent it can be as well: a shell can have become
+    /// this program, or it adopts orphans.
+    fn remove_with_descendants(&self, all: &mut HashMap<i32, Stat>, pid: i32) {
+        let is_member = |pid: i32, stat: &Stat| pid == self.root || self.members.get(&pid) == Some(&stat.start_time);
+        let mut open = vec![pid];
+        while let Some(pid) = open.pop() {
+            all.remove(&pid);
+            let children = all.iter().filter(|(child, stat)| stat.parent == pid && !is_member(**child, stat));
+            open.extend(children.map(|(child, _)| child));
+        }
+    }
+
+    /// One that was alive when it was last looked; the root before the others. One that waits for this program is none.
     pub(crate) fn living(&self) -> Option<i32> {
         let is_member = self.members.contains_key(&self.root);
-        Some(self.root).filter(|_| is_member).or_else(|| self.members.keys().next().copied())
+        let other = || self.members.keys().find(|pid| !self.waiting.contains(*pid)).copied();
+        Some(self.root).filter(|_| is_member).or_else(other)
     }
 
     /// Whether a member of this number is still the process that was seen.
@@ -142,12 +168,13 @@ fn all(procfs: &Path) -> HashMap<i32, Stat> {
     pids.filter_map(|pid| Some((pid, stat(procfs, pid)?))).collect()
 }
 
-fn remove_with_descendants(all: &mut HashMap<i32, Stat>, pid: i32) {
-    let mut open = vec![pid];
-    while let Some(pid) = open.pop() {
-        all.remove(&pid);
-        open.extend(all.iter().filter(|(_, stat)| stat.parent == pid).map(|(child, _)| child));
+fn ancestors(all: &HashMap<i32, Stat>, pid: i32) -> HashSet<i32> {
+    let mut found = HashSet::new();
+    let mut last = pid;
+    while let Some(parent) = all.get(&last).map(|stat| stat.parent).filter(|parent| found.insert(*parent)) {
+        last = parent;
     }
+    found
 }
 
 #[cfg(test)]
@@ -246,5 +273,33 @@ mod tests {
         processes.write(61, "S", [1, 60, 60, 61]);
         assert!(family.has_lost_root() && members(&mut family).is_empty());
         assert_eq!(members(&mut Family::new(processes.0.path(), 61)), [61, 62], "it was asked for");
+        // A shell that became this program, by `exec`.
+        processes.write(63, "S", [61, 60, 60, 63]);
+        let mut family = Family::new(processes.0.path(), 63);
+        assert!(family.was_seen());
+        processes.write(64, "S", [63, 60, 60, 64]);
+        assert_eq!(members(&mut family), [63, 64]);
+        processes.write(64, "S", [61, 60, 60, 64]);
+        processes.write(63, "Z", [61, 60, 60, 63]);
+        assert_eq!(members(&mut family), [64], "it was adopted");
+    }
+
+    /// `timeout 1h resource-tracker --pid $$ &` in a script.
+    #[test]
+    fn whoever_waits_for_this_program_is_not_waited_for() {
+        let processes = Processes(tempfile::tempdir().unwrap());
+        std::os::unix::fs::symlink("62", processes.0.path().join("self")).unwrap();
+        processes.write(1, "S", [0, 1, 1, 1]);
+        processes.write(60, "S", [1, 60, 60, 60]);
+        processes.write(61, "S", [60, 60, 60, 61]);
+        processes.write(62, "S", [61, 60, 60, 62]);
+        processes.write(63, "S", [60, 60, 60, 63]);
+        let mut family = Family::new(processes.0.path(), 60);
+        assert_eq!((members(&mut family), family.living()), (vec![60, 61, 63], Some(60)));
+        processes.end(60);
+        processes.write(61, "S", [1, 60, 60, 61]);
+        assert_eq!((members(&mut family), family.living()), (vec![61, 63], Some(63)));
+        processes.end(63);
+        assert_eq!((members(&mut family), family.living()), (vec![61], None));
     }
 }

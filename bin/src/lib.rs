@@ -32,6 +32,7 @@ mod surroundings;
 mod tables;
 mod tools;
 mod variables;
+mod waits_for_us;
 mod wrapper;
 
 use std::ffi::{OsString, c_char, c_int};

@@ -84,6 +84,25 @@ fn a_tracker_of_the_script_that_started_it_ends_with_that_and_does_not_count_its
     }
 }
 
+/// They would wait for one another for ever. And a shell that becomes the tracker is the parent of what it started before.
+#[test]
+fn whoever_waits_for_the_tracker_is_not_waited_for() {
+    for script in [
+        "timeout 100 TRACKER --pid $$ & sleep 0.3",
+        "(TRACKER --pid $$; :) & sleep 0.3",
+        "TRACKER --pid $$ | cat | cat & sleep 0.3",
+        "sleep 0.3 & exec TRACKER --pid $!",
+    ] {
+        let recording = Recording::new();
+        let tracker = format!("'{}' -i 50ms -o '{}'", tracker().display(), recording.path().display());
+        let mut shell = command("sh");
+        shell.args(["-c", &script.replace("TRACKER", &tracker)]).stdout(Stdio::null());
+        assert_eq!(shell.status().unwrap().code(), Some(0), "{script}");
+        let ended = || recording.samples().last().is_some_and(|last| last["outcome"]["wall_secs"].is_number());
+        wait_until(&format!("the end of {script}"), ended);
+    }
+}
+
 /// What a shell starts just before it ends, between two looks.
 #[test]
 fn descendants_that_came_last_are_waited_for() {

@@ -1,0 +1,67 @@
+//! Which processes wait for the end of this program, so that it must not wait for theirs.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+/// Access mode of a descriptor, in the `flags` of its `fdinfo`. `O_ACCMODE`
+const ACCESS: u32 = 0o3;
+const READ_ONLY: u32 = 0o0;
+
+/// The pipes that a process reads from, or that it writes to, by their numbers.
+fn pipes(procfs: &Path, pid: i32, reads: bool) -> HashSet<u64> {
+    let folder = procfs.join(pid.to_string());
+    let entries = fs::read_dir(folder.join("fd")).into_iter().flatten().flatten();
+    let pipe = |entry: fs::DirEntry| {
+        let file = fs::metadata(entry.path()).ok().filter(|file| file.file_type().is_fifo())?;
+        let information = fs::read_to_string(folder.join("fdinfo").join(entry.file_name())).ok()?;
+        let flags = information.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        let access = u32::from_str_radix(flags.trim(), 8).ok()? & ACCESS;
+        ((access == READ_ONLY) == reads).then_some(file.ino())
+    };
+    entries.filter_map(pipe).collect()
+}
+
+/// Those of these processes that read what this program writes into a pipe, or what one of them makes of it.
+pub(crate) fn readers(procfs: &Path, own: i32, mut others: Vec<i32>) -> HashSet<i32> {
+    let (mut found, mut written) = (HashSet::new(), pipes(procfs, own, false));
+    loop {
+        let (readers, rest): (Vec<i32>, Vec<i32>) =
+            others.into_iter().partition(|pid| !pipes(procfs, *pid, true).is_disjoint(&written));
+        if readers.is_empty() {
+            return found;
+        }
+        written = readers.iter().flat_map(|pid| pipes(procfs, *pid, false)).collect();
+        found.extend(readers);
+        others = rest;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::pipe;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_reader_of_a_reader_is_one() {
+        let (ours, write) = pipe().unwrap();
+        let sleeps =
+            |stdin: Stdio, stdout: Stdio| Command::new("sleep").arg("100").stdin(stdin).stdout(stdout).spawn().unwrap();
+        let (second, between) = pipe().unwrap();
+        let mut processes = [
+            sleeps(ours.into(), between.into()),
+            sleeps(second.into(), Stdio::null()),
+            sleeps(Stdio::null(), write.try_clone().unwrap().into()),
+        ];
+        let pids: Vec<i32> = processes.iter().map(|process| process.id() as i32).collect();
+        let found = readers(Path::new("/proc"), std::process::id() as i32, pids.clone());
+        for process in &mut processes {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+        assert_eq!(found, HashSet::from([pids[0], pids[1]]));
+    }
+}
