@@ -32,12 +32,7 @@ pub(crate) fn default_sink(
         let by = if tracker.summary { "summary" } else { "a terminal" };
         settings = settings.set(Origin::default_of(by), "sinks.summary.enabled", true);
     }
-    let mut set = |name: &str, key: &str, value: Option<String>| {
-        if let Some(value) = value {
-            let by = if tracker.output.is_some() { "output" } else { "the default" };
-            settings = std::mem::take(&mut settings).set(Origin::default_of(by), &format!("sinks.{name}.{key}"), value);
-        }
-    };
+    let format = tracker.format.and_then(|format| as_text(&format));
     let stream = match tracker.format {
         Some(Format::Csv) => "csv",
         None if columns.is_some() => "csv",
@@ -45,10 +40,15 @@ pub(crate) fn default_sink(
     };
     match tracker.output.as_deref().filter(|path| *path != "-") {
         Some(path) => {
-            set("output", "type", Some("file".into()));
-            set("output", "path", Some(path.into()));
-            set("output", "format", tracker.format.and_then(|format| as_text(&format)));
-            set("output", "columns", columns);
+            let by = "tracker.output";
+            settings = settings.imply(by, "sinks.output.enabled", true).imply(by, "sinks.output.type", "file");
+            settings = settings.imply(by, "sinks.output.path", path);
+            if let Some(format) = format {
+                settings = settings.imply("tracker.format", "sinks.output.format", format);
+            }
+            if let Some(columns) = columns {
+                settings = settings.imply("tracker.csv_columns", "sinks.output.columns", columns);
+            }
         }
         None if tracker.output.is_none() && tracker.quiet => {
             for stream in TO_STREAMS {
@@ -57,12 +57,15 @@ pub(crate) fn default_sink(
         }
         None if is_read_by_person && !wants_samples => (),
         None => {
-            match tracker.output {
-                Some(_) => set(stream, "stream", Some("stdout".into())),
-                None => set(stream, "enabled", Some("true".into())),
-            }
+            let key = |key: &str| format!("sinks.{stream}.{key}");
+            settings = match tracker.output {
+                Some(_) => settings.imply("tracker.output", &key("stream"), "stdout"),
+                None => settings.set(Origin::default_of("the default"), &key("enabled"), true),
+            };
             if stream == "csv" {
-                set(stream, "columns", columns);
+                if let Some(columns) = columns {
+                    settings = settings.imply("tracker.csv_columns", &key("columns"), columns);
+                }
             } else if columns.is_some() {
                 let key = "tracker.csv_columns";
                 let problem = "JSON has no columns; leave them out, or say --format csv";

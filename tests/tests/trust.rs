@@ -281,6 +281,23 @@ fn what_loads_code_or_leads_secrets_elsewhere_counts_only_from_a_named_file() {
     assert!(folder.path().join("run.jsonl").exists() && folder.path().join("report.html").exists());
 }
 
+/// Such a file can come with a clone.
+#[test]
+fn a_found_file_counts_less_than_flags_and_variables() {
+    let folder = folder();
+    write(folder.path(), "[sinks.output]\nenabled = false\npath = 'other.jsonl'\nformat = 'csv'\n");
+    let run = track_in(folder.path(), &["-o", "mine.jsonl", "-f", "json", "-q", "--", "true"]);
+    assert_eq!((run.status.code(), text(&run.stderr).as_str()), (Some(0), ""));
+    assert!(fs::read_to_string(folder.path().join("mine.jsonl")).unwrap().starts_with('{'));
+    assert!(!folder.path().join("other.jsonl").exists());
+    // A name that is nearly that of a sink.
+    write(folder.path(), "[sinks.stdout_json]\ntype = 'summary'\nenabled = false\n");
+    let mut tracker = command(tracker());
+    tracker.env("TRACKER_SINKS__STDOUT_JSON__ENABLED", "false").current_dir(folder.path());
+    let run = tracker.args(["--", "true"]).output().unwrap();
+    assert_eq!((run.status.code(), text(&run.stderr).as_str()), (Some(0), ""));
+}
+
 #[test]
 fn a_named_file_that_is_missing_or_broken_is_said_once() {
     let folder = folder();

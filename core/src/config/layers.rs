@@ -138,10 +138,9 @@ impl Merged {
         let mut key = key.to_vec();
         let kind = Kind::all().find(|kind| key.first().is_some_and(|table| table == kind.table()));
         if let (Some(kind), Some(name)) = (kind, key.get_mut(1)) {
+            // A file that was merely found can have a component of nearly the same name.
             let known = registry.of(kind).into_iter().map(|component| component.name.to_owned());
-            if let Some(meant) =
-                self.names(kind).into_iter().chain(known).find(|known| known.replace('-', "_") == *name)
-            {
+            if let Some(meant) = known.chain(self.names(kind)).find(|known| known.replace('-', "_") == *name) {
                 *name = meant;
             }
         }

@@ -113,6 +113,17 @@ impl Settings {
         self
     }
 
+    /// Sets what follows from the value of another key, for whoever set that one. What they say of this key itself counts more.
+    pub fn imply(mut self, from: &str, key: &str, value: impl Into<ConfigValue>) -> Self {
+        let named = self.merged().all.find_metadata(from).map(|metadata| metadata.name.to_string());
+        let layer = self.layers.iter().rev().find(|layer| Some(&layer.origin.name) == named.as_ref());
+        let origin = layer.map_or_else(|| Origin::default_of(from), |layer| layer.origin.clone());
+        let key: Vec<String> = key.split('.').map(str::to_owned).collect();
+        self.layers.insert(0, Layer { origin, what: Set::Values(super::layers::at(&key, value.into().0)) });
+        self.merged = OnceLock::new();
+        self
+    }
+
     /// Sets what `key=value` says, as in `--set sinks.file.path=run.jsonl`. The value is read as TOML where it is TOML, else
     /// as text. A key that is not there to be set is an error of [`sources`](Self::sources), [`sinks`](Self::sinks) and
     /// [`components`](Self::components).
