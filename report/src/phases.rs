@@ -10,31 +10,40 @@ use crate::spans::{OPEN, Open, shortened};
 
 /// Names that come after are not told apart.
 const PHASES: usize = 1000;
+/// Samples follow one another, and marks are read after the time of their sample, by no more seconds than this.
+const MOMENT: f64 = 0.1;
 
 /// What is added up of the phases.
 #[derive(Default)]
 pub(crate) struct Phases {
     phases: Vec<PhaseSummary>,
     open: Open<usize>,
+    /// Time before that is shared out, in seconds since the Unix epoch.
+    until: f64,
 }
 
 impl Phases {
     pub(crate) fn add(&mut self, sample: &Sample, secs: f64, readable: &mut Readable) {
         let marks = readable.first::<Marks>(sample);
-        if marks.is_none() && self.open.all().next().is_none() {
+        let is_between = self.open.all().next().is_none();
+        if marks.is_none() && is_between {
             return;
         }
         let job = readable.first::<ProcessMetrics>(sample).map(|job| job.into_owned()).unwrap_or_default();
         let end = sample.timestamp().as_millis() as f64 / 1000.0;
-        let mut done = 0.0;
-        for mark in marks.iter().flat_map(|marks| &marks.0) {
-            // Seconds into the interval, and never backwards.
-            let at = (mark.at_ms as f64 / 1000.0 - (end - secs)).clamp(done, secs.max(done));
-            self.spend(at - done, secs, &job);
-            self.heed(mark);
-            done = at;
+        let start = end - secs;
+        if is_between || (start - self.until).abs() > MOMENT {
+            self.until = start;
         }
-        self.spend(secs - done, secs, &job);
+        let marks = || marks.iter().flat_map(|marks| &marks.0).map(|mark| (mark, mark.at_ms as f64 / 1000.0));
+        let last = marks().map(|(_, at)| at.min(end + MOMENT)).fold(end.max(self.until), f64::max);
+        let whole = last - self.until;
+        for (mark, at) in marks() {
+            // Never backwards.
+            self.spend_until(at.min(last), whole, &job);
+            self.heed(mark);
+        }
+        self.spend_until(last, whole, &job);
         for phase in self.active() {
             let peak = &mut self.phases[phase].peak_memory_mib;
             *peak = [*peak, job.process_memory_mib].into_iter().flatten().reduce(f64::max);
@@ -42,7 +51,7 @@ impl Phases {
     }
 
     fn heed(&mut self, mark: &Mark) {
-        let Self { phases, open } = self;
+        let Self { phases, open, .. } = self;
         open.heed(mark, || begin(phases, mark));
     }
 
@@ -54,9 +63,11 @@ impl Phases {
         active
     }
 
-    /// This part of the interval belongs to the phases that there are; so does that share of what was used in it.
-    fn spend(&mut self, part: f64, secs: f64, job: &ProcessMetrics) {
-        let share = if secs > 0.0 { part / secs } else { 0.0 };
+    /// The time until then belongs to the phases that there are; so does that share of what was used in the whole time.
+    fn spend_until(&mut self, at: f64, whole: f64, job: &ProcessMetrics) {
+        let part = (at - self.until).max(0.0);
+        self.until = self.until.max(at);
+        let share = if whole > 0.0 { part / whole } else { 0.0 };
         for phase in self.active() {
             let phase = &mut self.phases[phase];
             phase.secs += part;
@@ -173,6 +184,24 @@ mod tests {
         assert_eq!(told, expected.map(|(name, secs, cpu, memory)| (name.to_owned(), secs, cpu, memory)));
         assert_eq!(readable.problems("figures").count(), 0);
         assert_eq!(phases.problems().collect::<Vec<_>>(), ["phase nobody was ended, and had not begun"]);
+    }
+
+    /// A mark is read a moment after the time of its sample, and times of samples are rounded.
+    #[test]
+    fn a_phase_is_as_long_as_its_marks_say() {
+        let (mut phases, mut readable) = (Phases::default(), Readable::default());
+        let lines = [
+            r#"{"timestamp_ms": 1000, "elapsed_secs": 0.0504, "marks": [{"name": "one", "kind": "next", "at_ms": 1004}]}"#,
+            r#"{"timestamp_ms": 1049, "elapsed_secs": 0.0501}"#,
+            r#"{"timestamp_ms": 1101, "elapsed_secs": 0.0498, "marks": [{"name": "two", "kind": "next", "at_ms": 1103}]}"#,
+            r#"{"timestamp_ms": 1150, "elapsed_secs": 0.0500}"#,
+        ];
+        for line in lines {
+            let sample = Sample::from_json(line).unwrap();
+            phases.add(&sample, sample.elapsed().as_secs_f64(), &mut readable);
+        }
+        let told = phases.summary().into_iter().map(|phase| (phase.name, (phase.secs * 1000.0).round()));
+        assert_eq!(told.collect::<Vec<_>>(), [("one".to_owned(), 99.0), ("two".to_owned(), 47.0)]);
     }
 
     #[test]

@@ -101,9 +101,10 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours(&name.to_string_lossy())) {
         command.env_remove(name);
     }
-    // As who has started the tests by `nohup` or by `&` wishes for them.
+    // Whoever started the tests may ignore some: `nohup` and `&` in a script do, and a program in Python.
     let hear_all = || {
-        for ignored in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT] {
+        let ignored = Signal::iterator().filter(|signal| ![Signal::SIGKILL, Signal::SIGSTOP].contains(signal));
+        for ignored in ignored {
             // SAFETY: no handler is set.
             unsafe { signal(ignored, SigHandler::SigDfl)? };
         }

@@ -165,7 +165,9 @@ impl Sampler {
 
     /// Takes a sample that was `due` then.
     fn sample(&mut self, at: Instant, due: Instant, kind: Kind) {
-        let timestamp = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        // The thread may have waited since then.
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let timestamp = now.saturating_sub(at.elapsed());
         self.number += 1;
         let moment = self.moment(at, kind == Kind::Last);
         let Self { observer, sources, derivations, defaults, pool, run, steps, .. } = self;
