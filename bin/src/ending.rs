@@ -2,10 +2,17 @@
 
 use std::ffi::c_int;
 use std::io::Write;
+use std::sync::OnceLock;
 
 use nix::libc;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use resource_tracker_core::{PATIENCE, Running};
 use rustix::process::{Resource, Rlimit, setrlimit};
+
+use crate::inherited::Inherited;
+
+/// How the command has ended, once it has.
+static SETTLED: OnceLock<Ending> = OnceLock::new();
 
 /// Takes the sample of what there was at the end.
 pub(crate) fn take_last_sample(running: &Running) {
@@ -23,6 +30,26 @@ pub(crate) enum Ending {
 }
 
 impl Ending {
+    /// Whatever happens from now on, the program ends so. The next request to stop ends it at once: what the run still waits for
+    /// is not worth more than the user's patience. One that has arrived and was not taken counts as well.
+    pub(crate) fn settle(self) {
+        let _ = SETTLED.set(self);
+        let heeds = |stop: &Signal| {
+            let action = SigAction::new(SigHandler::Handler(end_as_settled), SaFlags::empty(), SigSet::all());
+            // SAFETY: the handler makes nothing but system calls.
+            !Inherited::ignores(*stop) && unsafe { sigaction(*stop, &action) }.is_ok()
+        };
+        let stops = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
+        let stops: SigSet = stops.into_iter().filter(heeds).collect();
+        // Else the user waits.
+        let _ = stops.thread_unblock();
+    }
+
+    /// What was settled.
+    pub(crate) fn settled() -> Option<Self> {
+        SETTLED.get().copied()
+    }
+
     /// Ends this process in the same way, without the finalisers of libraries: a thread may still be inside one of a GPU
     /// vendor or a plugin, and must not find it taken down, which would cost the command its exit code.
     pub(crate) fn end(self) -> ! {
@@ -46,6 +73,12 @@ impl Ending {
             Self::Exited(code) => code,
             Self::Killed(signal) => 128 + signal,
         }
+    }
+}
+
+extern "C" fn end_as_settled(_: c_int) {
+    if let Some(ending) = Ending::settled() {
+        ending.end_at_once();
     }
 }
 

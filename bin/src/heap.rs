@@ -9,7 +9,6 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nix::libc;
@@ -27,9 +26,6 @@ static OUTLIVES_WANT: AtomicBool = AtomicBool::new(false);
 
 /// Whether a thread got no memory.
 static WANTS: AtomicBool = AtomicBool::new(false);
-
-/// How the command has ended.
-static ENDING: OnceLock<Ending> = OnceLock::new();
 
 static RESERVE: Reserve = Reserve::new();
 
@@ -61,7 +57,7 @@ pub(crate) fn end_in_want_as_usual() {
 
 /// When it returns, the program ends.
 extern "C" fn at_abort(_: libc::c_int) {
-    let may_wait = !is_first_thread() || ENDING.get().is_some();
+    let may_wait = !is_first_thread() || Ending::settled().is_some();
     if OUTLIVES_WANT.load(Ordering::Relaxed) && may_wait && has_no_room() {
         wait_for_ever();
     }
@@ -82,11 +78,6 @@ fn has_no_room() -> bool {
 fn is_first_thread() -> bool {
     // SAFETY: both return a number.
     unsafe { libc::gettid() == libc::getpid() }
-}
-
-/// The command has ended so, and so does this program from now on as soon as there is no memory.
-pub(crate) fn end_in_want(ending: Ending) {
-    let _ = ENDING.set(ending);
 }
 
 /// Whether some thread of this program does nothing any more.
@@ -154,7 +145,7 @@ fn in_want(layout: Layout) -> *mut u8 {
     }
     if is_first_thread() {
         let piece = RESERVE.take(layout);
-        if !piece.is_null() || ENDING.get().is_none() {
+        if !piece.is_null() || Ending::settled().is_none() {
             return piece;
         }
     }
@@ -166,7 +157,7 @@ fn wait_for_ever() -> ! {
     if !WANTS.swap(true, Ordering::Relaxed) {
         say();
     }
-    if let Some(ending) = ENDING.get() {
+    if let Some(ending) = Ending::settled() {
         ending.end_at_once();
     }
     loop {

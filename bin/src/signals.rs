@@ -7,9 +7,6 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::ending::Ending;
-use crate::inherited::Inherited;
-
 /// `si_code` of a signal that the kernel itself sent.
 const SI_KERNEL: i32 = 0x80;
 
@@ -103,22 +100,6 @@ impl Signals {
         let ready = poll(&mut [PollFd::new(self, PollFlags::IN)], Some(&Timespec::default()));
         // It is ready, so this does not wait.
         ready.is_ok_and(|ready| ready > 0).then(|| self.next().ok())?
-    }
-
-    /// From now on the next request to stop ends the program at once, as said: what the run still waits for is not
-    /// worth more than the user's patience. One that has arrived and was not taken counts as well.
-    pub(crate) fn end_at_the_next(self, ending: Ending) {
-        let mut stops = vec![Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
-        stops.retain(|stop| !Inherited::ignores(*stop));
-        let listen = move || {
-            while let Ok(arrived) = self.next() {
-                if stops.iter().any(|stop| *stop as i32 == arrived.number) {
-                    ending.end();
-                }
-            }
-        };
-        // Without a thread the user waits.
-        let _ = std::thread::Builder::new().name("stop".into()).spawn(listen);
     }
 }
 

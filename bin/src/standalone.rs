@@ -43,7 +43,7 @@ pub(crate) fn run(mut tracker: Tracker, host: Host, inherited: &Inherited, end: 
         // That was heard.
         while signals.next_if_any().is_some() {}
     }
-    signals.end_at_the_next(Ending::Exited(0));
+    Ending::Exited(0).settle();
     if !was_told {
         end.tell(Outcome::default(), began.elapsed());
         take_last_sample(&running);

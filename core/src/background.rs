@@ -1,18 +1,27 @@
-//! Work that may block, on a thread of its own.
+//! Work that may block, on other threads than the one that asks for it.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::worker_threads::{Work, WorkerThreads};
+
+/// How long a question waits for a thread that is shared. That costs less than one more.
+const TURN: Duration = Duration::from_millis(1);
+
 /// A thread that answers questions one at a time. Asking does not block: the caller gets the newest answer there is.
 ///
-/// The thread ends when the value is dropped, or when it comes back from what it hangs in.
+/// The work ends when the value is dropped, or when it comes back from what it hangs in.
 pub struct Background<Q, A> {
     shared: Arc<Shared<Q, A>>,
+    /// `None`: it has a thread of its own.
+    workers: Option<Arc<WorkerThreads>>,
 }
 
 struct Shared<Q, A> {
+    name: String,
+    answer: Mutex<Box<dyn FnMut(Q) -> A + Send>>,
     state: Mutex<State<Q, A>>,
     asked: Condvar,
     answered: Condvar,
@@ -20,6 +29,7 @@ struct Shared<Q, A> {
 
 struct State<Q, A> {
     question: Option<Q>,
+    asked: Instant,
     answer: Option<(A, Instant)>,
     works: bool,
     closed: bool,
@@ -29,6 +39,11 @@ impl<Q, A> State<Q, A> {
     fn is_busy(&self) -> bool {
         self.works || self.question.is_some()
     }
+
+    /// Whether a question waits that nobody works on.
+    fn waits(&self) -> bool {
+        !self.works && self.question.is_some()
+    }
 }
 
 impl<Q, A> Shared<Q, A> {
@@ -36,68 +51,142 @@ impl<Q, A> Shared<Q, A> {
         // The state is only ever replaced whole, so a panic elsewhere leaves it sound.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Answers until there is no question. One whose answer panicked is never called again: it counts as busy.
+    fn answer_all<'a>(&'a self, mut state: MutexGuard<'a, State<Q, A>>) -> MutexGuard<'a, State<Q, A>> {
+        while !state.closed
+            && let Some(question) = state.question.take()
+        {
+            state.works = true;
+            drop(state);
+            let answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner)(question);
+            state = self.lock();
+            state.answer = Some((answer, Instant::now()));
+            state.works = false;
+            self.answered.notify_all();
+        }
+        state
+    }
+}
+
+impl<Q: Send, A: Send> Work for Shared<Q, A> {
+    fn work(&self) {
+        drop(self.answer_all(self.lock()));
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 impl<Q: Send + 'static, A: Clone + Send + 'static> Background<Q, A> {
-    /// Starts the thread. `name` is what `ps -T` shows (15 bytes of it).
+    fn new(name: &str, answer: impl FnMut(Q) -> A + Send + 'static, workers: Option<Arc<WorkerThreads>>) -> Self {
+        let state = State { question: None, asked: Instant::now(), answer: None, works: false, closed: false };
+        let shared = Shared {
+            name: name.replace('\0', "?"),
+            answer: Mutex::new(Box::new(answer)),
+            state: Mutex::new(state),
+            asked: Condvar::new(),
+            answered: Condvar::new(),
+        };
+        Self { shared: Arc::new(shared), workers }
+    }
+
+    /// Starts a thread of its own, on which all questions are answered. `name` is what `ps -T` shows (15 bytes of it).
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub fn spawn(name: &str, mut answer: impl FnMut(Q) -> A + Send + 'static) -> io::Result<Self> {
-        let state = State { question: None, answer: None, works: false, closed: false };
-        let shared = Arc::new(Shared { state: Mutex::new(state), asked: Condvar::new(), answered: Condvar::new() });
-        let worker = Arc::clone(&shared);
-        thread::Builder::new().name(name.replace('\0', "?")).spawn(move || {
+    pub fn spawn(name: &str, answer: impl FnMut(Q) -> A + Send + 'static) -> io::Result<Self> {
+        let background = Self::new(name, answer, None);
+        let worker = Arc::clone(&background.shared);
+        thread::Builder::new().name(worker.name.clone()).spawn(move || {
             let mut state = worker.lock();
             while !state.closed {
-                let Some(question) = state.question.take() else {
+                state = worker.answer_all(state);
+                if !state.closed {
                     state = worker.asked.wait(state).unwrap_or_else(PoisonError::into_inner);
-                    continue;
-                };
-                state.works = true;
-                drop(state);
-                let answer = answer(question);
-                state = worker.lock();
-                state.answer = Some((answer, Instant::now()));
-                state.works = false;
-                worker.answered.notify_all();
+                }
             }
         })?;
-        Ok(Self { shared })
+        Ok(background)
+    }
+
+    /// Answers on threads that others use as well.
+    ///
+    /// # Errors
+    /// When the system gives not even one.
+    pub(crate) fn shared(
+        name: &str,
+        answer: impl FnMut(Q) -> A + Send + 'static,
+        workers: &Arc<WorkerThreads>,
+    ) -> io::Result<Self> {
+        workers.begin()?;
+        Ok(Self::new(name, answer, Some(Arc::clone(workers))))
     }
 
     /// Asks. A question that was not taken up yet is replaced.
     pub fn ask(&self, question: Q) {
-        self.shared.lock().question = Some(question);
-        self.shared.asked.notify_one();
+        let mut state = self.shared.lock();
+        let was_busy = state.is_busy();
+        if !state.waits() {
+            state.asked = Instant::now();
+        }
+        state.question = Some(question);
+        drop(state);
+        match &self.workers {
+            None => self.shared.asked.notify_one(),
+            Some(workers) if !was_busy => workers.submit(Arc::clone(&self.shared) as Arc<dyn Work>),
+            Some(_) => (),
+        }
     }
 
     /// The newest answer, and when it came.
     pub fn answer(&self) -> Option<(A, Instant)> {
-        self.shared.lock().answer.clone()
+        self.look().answer.clone()
     }
 
     /// Takes the newest answer away. While there is none and one is worked on, waits for it until `deadline`.
     pub fn take_answer(&self, deadline: Instant) -> Option<(A, Instant)> {
-        let state = self.shared.lock();
         let limit = deadline.saturating_duration_since(Instant::now());
-        let comes = |state: &mut State<Q, A>| state.answer.is_none() && state.is_busy();
-        let waited = self.shared.answered.wait_timeout_while(state, limit, comes);
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.answer.take()
+        self.wait(limit, |state| state.answer.is_none() && state.is_busy()).answer.take()
     }
 
     /// The newest answer. While there is none at all, waits for the first one, but not longer than `limit`.
     pub fn first_answer(&self, limit: Duration) -> Option<A> {
-        let state = self.shared.lock();
-        let waited = self.shared.answered.wait_timeout_while(state, limit, |state| state.answer.is_none());
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let state = self.wait(limit, |state| state.answer.is_none());
         state.answer.as_ref().map(|(answer, _)| answer.clone())
     }
 
     /// Whether it has a question that is not answered yet.
     pub fn is_busy(&self) -> bool {
-        self.shared.lock().is_busy()
+        self.look().is_busy()
+    }
+
+    /// Waits while that `is_open`, but not longer than `limit`.
+    fn wait(&self, limit: Duration, is_open: impl Fn(&State<Q, A>) -> bool) -> MutexGuard<'_, State<Q, A>> {
+        let wait = |state, limit| {
+            let waited = self.shared.answered.wait_timeout_while(state, limit, |state| is_open(state));
+            waited.unwrap_or_else(PoisonError::into_inner).0
+        };
+        let turn = limit.min(TURN);
+        let state = wait(self.look(), turn);
+        match is_open(&state) && limit > turn {
+            true => wait(self.hurry(state), limit - turn),
+            false => state,
+        }
+    }
+
+    /// The state. A question that waits for long is hurried by looking.
+    fn look(&self) -> MutexGuard<'_, State<Q, A>> {
+        let state = self.shared.lock();
+        if state.waits() && state.asked.elapsed() > TURN { self.hurry(state) } else { state }
+    }
+
+    fn hurry<'a>(&'a self, state: MutexGuard<'a, State<Q, A>>) -> MutexGuard<'a, State<Q, A>> {
+        let Some(workers) = self.workers.as_ref().filter(|_| state.waits()) else { return state };
+        drop(state);
+        workers.hurry();
+        self.shared.lock()
     }
 }
 
@@ -133,6 +222,50 @@ mod tests {
         while background.answer().is_none_or(|(answer, _)| answer != 6) {
             thread::yield_now();
         }
+        Ok(())
+    }
+
+    #[test]
+    fn one_thread_answers_for_several_until_one_of_them_hangs() -> anyhow::Result<()> {
+        let workers = Arc::default();
+        let (release, gate) = mpsc::channel::<()>();
+        let who = |()| thread::current().id();
+        let (one, other) = (Background::shared("one", who, &workers)?, Background::shared("other", who, &workers)?);
+        let hangs = Background::shared("hangs", move |()| _ = gate.recv(), &workers)?;
+        let answer = |background: &Background<(), thread::ThreadId>| {
+            background.ask(());
+            background.take_answer(Instant::now() + Duration::from_secs(60)).unwrap().0
+        };
+        let first = answer(&one);
+        hangs.ask(());
+        while !hangs.shared.lock().works {
+            thread::yield_now();
+        }
+        let second = answer(&other);
+        assert_ne!(first, second, "who waits for an answer gets one");
+        other.ask(());
+        while other.is_busy() {
+            thread::yield_now();
+        }
+        assert!(hangs.is_busy() && hangs.answer().is_none());
+        release.send(())?;
+        assert!(hangs.take_answer(Instant::now() + Duration::from_secs(60)).is_some());
+        // One after the other.
+        let (first, second) = (answer(&one), answer(&other));
+        assert!(workers.threads() <= 2, "{first:?} {second:?}");
+        Ok(())
+    }
+
+    #[test]
+    fn a_panic_takes_no_thread_away() -> anyhow::Result<()> {
+        let workers = Arc::default();
+        let panics = Background::shared("panics", |()| std::panic::panic_any("no answer"), &workers)?;
+        let other = Background::shared("other", |number: u32| number, &workers)?;
+        panics.ask(());
+        other.ask(7);
+        assert_eq!(other.first_answer(Duration::from_secs(60)), Some(7));
+        let answer: Option<((), Instant)> = panics.answer();
+        assert!(answer.is_none() && panics.is_busy());
         Ok(())
     }
 }

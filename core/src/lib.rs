@@ -36,6 +36,7 @@ pub mod source;
 pub mod tracker;
 pub mod trust;
 pub mod unit;
+mod worker_threads;
 
 pub use build_error::BuildError;
 pub use config::{ConfigError, Settings};

@@ -1,15 +1,19 @@
 //! Where readings come from.
 
 use std::fmt::Debug;
+use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::background::Background;
 use crate::observer::{Moment, Observation, ObservedJob};
 use crate::sample::Sections;
+use crate::worker_threads::WorkerThreads;
 
 /// One moment at which the sources are read, with what was observed before.
 #[derive(Debug, Clone, Copy)]
@@ -73,12 +77,27 @@ pub struct Host {
     pub procfs: PathBuf,
     /// Where sysfs is mounted; `/sys` likewise.
     pub sysfs: PathBuf,
+    /// For what blocks when it is read.
+    workers: Arc<WorkerThreads>,
 }
 
 impl Host {
     /// A machine with these two file systems.
     pub fn new(procfs: impl Into<PathBuf>, sysfs: impl Into<PathBuf>) -> Self {
-        Self { procfs: procfs.into(), sysfs: sysfs.into() }
+        Self { procfs: procfs.into(), sysfs: sysfs.into(), workers: Arc::default() }
+    }
+
+    /// Reads of it what can block, but seldom does, on a thread that other sources use as well. `name` is what `ps -T` shows
+    /// meanwhile (15 bytes of it). What blocks as a rule has a thread of its own ([`Background::spawn`]).
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn background<Q: Send + 'static, A: Clone + Send + 'static>(
+        &self,
+        name: &str,
+        answer: impl FnMut(Q) -> A + Send + 'static,
+    ) -> io::Result<Background<Q, A>> {
+        Background::shared(name, answer, &self.workers)
     }
 }
 

@@ -340,7 +340,8 @@ fn what_is_wrong_with_a_recording_is_said() {
     let (_, stderr, code) = summarize(&[at("nobody").to_str().unwrap()]);
     assert!(stderr.contains("cannot read") && stderr.contains("nobody") && code == Some(2), "{stderr}");
     // What was read before is said.
-    let (stdout, stderr, code) = summarize(&["--json", at("whole.jsonl").to_str().unwrap(), at("text").to_str().unwrap()]);
+    let (stdout, stderr, code) =
+        summarize(&["--json", at("whole.jsonl").to_str().unwrap(), at("text").to_str().unwrap()]);
     assert!(stderr.contains("text is no recording") && code == Some(2), "{stderr}");
     assert_eq!(stdout.lines().count(), 1, "{stdout}");
     // Recordings with something missing.

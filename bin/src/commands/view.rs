@@ -76,7 +76,9 @@ pub(crate) fn view(cli: &Cli, inherited: &Inherited, file: Option<&Path>, speed:
             }
             feed.stop();
             // Where the terminal takes no more output, the view cannot end by itself.
-            signals.end_at_the_next(Ending::Killed(Signal::SIGTERM as i32));
+            if signals.next().is_ok() {
+                Ending::Killed(Signal::SIGTERM as i32).end();
+            }
         }
     };
     thread::Builder::new().name("stop".into()).spawn(stop).context("cannot start a thread")?;

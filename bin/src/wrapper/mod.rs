@@ -107,8 +107,7 @@ pub(crate) fn run(
     let wall = began.elapsed();
     supervisor.witness.dismiss();
     // Before anything that takes time.
-    supervisor.signals.end_at_the_next(ending);
-    heap::end_in_want(ending);
+    ending.settle();
     let outcome = match ending {
         Ending::Exited(code) => Outcome::exited(code),
         Ending::Killed(signal) => Outcome::killed(signal),

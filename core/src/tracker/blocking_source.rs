@@ -55,18 +55,23 @@ enum Pace {
 }
 
 impl BlockingSource {
-    /// `every` is the time between two readings.
+    /// `every` is the time between two readings. One that is read once needs no thread for longer.
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(super) fn new(name: &str, mut reader: Reader, every: Duration) -> io::Result<Self> {
+    pub(super) fn new(name: &str, mut reader: Reader, every: Option<Duration>) -> io::Result<Self> {
         let component = reader.component().to_owned();
-        let thread = Background::spawn(name, move |Question { purpose, asked, tick }: Question| Answer {
+        let host = reader.host().clone();
+        let answer = move |Question { purpose, asked, tick }: Question| Answer {
             purpose,
             asked,
             reading: reader.read(&tick.lend(), purpose),
-        })?;
-        let watch = AnswerWatch::new(PATIENCE.max(every.saturating_mul(3)));
+        };
+        let thread = match every {
+            Some(_) => Background::spawn(name, answer),
+            None => host.background(name, answer),
+        }?;
+        let watch = AnswerWatch::new(PATIENCE.max(every.unwrap_or_default().saturating_mul(3)));
         let (this_tick, pace) = (ThisTick::Repeats, Pace::InTime);
         Ok(Self { component, thread, this_tick, pace, open: None, has_answered: false, watch })
     }

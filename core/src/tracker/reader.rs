@@ -50,6 +50,11 @@ impl Reader {
         self.guard.component()
     }
 
+    /// The machine that it reads.
+    pub(super) fn host(&self) -> &Host {
+        &self.host
+    }
+
     /// Builds it now. One that cannot be built is tried again when it is read.
     pub(super) fn build(&mut self) {
         let Self { guard, config, host, source, absent, .. } = self;

@@ -49,7 +49,11 @@ impl SourceRunner {
         } else if is_absent {
             state = SourceState::Absent;
         } else if blocking {
-            let every = if let Cadence::Every(every) = cadence { every.max(interval) } else { interval };
+            let every = match cadence {
+                Cadence::EveryTick => Some(interval),
+                Cadence::Every(every) => Some(every.max(interval)),
+                Cadence::Once => None,
+            };
             match BlockingSource::new(name, reader, every) {
                 Ok(source) => access = Access::Asked(source),
                 Err(error) => {

@@ -35,7 +35,7 @@ pub struct DiskConfig {}
 impl SourceConfig for DiskConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         let mut surveyor = Surveyor::new(host);
-        let facts = Background::spawn("disk-facts", move |(at, changed)| surveyor.survey(at, changed));
+        let facts = host.background("disk-facts", move |(at, changed)| surveyor.survey(at, changed));
         let (facts, now) = (facts.context("no thread to look at the mounts")?, Instant::now());
         facts.ask((now, false));
         Ok(Some(Box::new(Disk {

@@ -46,10 +46,10 @@ impl SourceConfig for NetworkConfig {
         Ok(Some(Box::new(Network {
             // That of the tracker's own network namespace: `/proc/net` is a link to `/proc/self/net`.
             devices: ProcFile::open(host.procfs.join("net/dev"))?,
-            links: Background::spawn("net-links", links).ok(),
-            // Asking a driver takes a lock that can be held for long, also by a driver that never answers: on a thread of
-            // its own, so that the rest is known.
-            speeds: Background::spawn("net-speeds", speeds).ok(),
+            links: host.background("net-links", links).ok(),
+            // Asking a driver takes a lock that can be held for long, also by a driver that never answers: apart from the
+            // links, so that these are known.
+            speeds: host.background("net-speeds", speeds).ok(),
             asked: None,
             first_wait: FIRST_ANSWER,
             known: Known::new(looks),
