@@ -7,29 +7,29 @@
 
 use super::link::Link;
 
-/// Neither a way out nor in by themselves: switches and groups, whose ports have the bytes; what sends nowhere (`dummy`), or
-/// is passed what others had before (`ifb`, `nlmon`); ports of a switch chip, behind the card that leads to it (`dsa`).
+/// Kinds that are never at the edge: switches and groups, whose ports count the bytes; `dummy`, which sends nowhere;
+/// `ifb` and `nlmon`, whose bytes other interfaces count; ports of a switch chip (`dsa`), whose bytes its card counts.
 const INNER: [&str; 9] = ["bridge", "openvswitch", "bond", "team", "dummy", "ifb", "nlmon", "vcan", "dsa"];
 
 /// Sets `is_counted` of the interfaces of a namespace.
 pub(super) fn choose(links: &mut [Link]) {
-    let ways: Vec<Option<Way>> = links.iter().map(|link| way(link, links)).collect();
-    let edge = ways.iter().flatten().min().copied();
-    for (link, way) in links.iter_mut().zip(ways) {
-        link.is_counted = way.is_some() && way == edge;
+    let kinds: Vec<Option<EdgeKind>> = links.iter().map(|link| edge_kind(link, links)).collect();
+    let edge = kinds.iter().flatten().min().copied();
+    for (link, kind) in links.iter_mut().zip(kinds) {
+        link.is_counted = kind.is_some() && kind == edge;
     }
 }
 
-/// How an interface leads out. The first that a namespace has is its edge.
+/// How an interface leads out of its namespace. The interfaces of the first kind that a namespace has are its edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
+enum EdgeKind {
     Card,
     Namespace,
     Tap,
     Other,
 }
 
-fn way(link: &Link, links: &[Link]) -> Option<Way> {
+fn edge_kind(link: &Link, links: &[Link]) -> Option<EdgeKind> {
     let is_kind = |link: &Link, kinds: &[&str]| link.kind.as_deref().is_some_and(|kind| kinds.contains(&kind));
     let master = link.master.as_ref().and_then(|master| links.iter().find(|link| link.name == *master));
     if is_kind(link, &INNER) {
@@ -37,16 +37,16 @@ fn way(link: &Link, links: &[Link]) -> Option<Way> {
     }
     if link.is_card {
         // Such a master (Hyper-V) has the bytes of its port in its own.
-        return (!master.is_some_and(|master| master.is_card)).then_some(Way::Card);
+        return (!master.is_some_and(|master| master.is_card)).then_some(EdgeKind::Card);
     }
     let is_port = master.is_some_and(|master| is_kind(master, &["bridge", "openvswitch"]));
     if is_port || !link.lower.is_empty() || link.has_peer_here {
         return None;
     }
-    Some(match link.is_far {
-        true => Way::Namespace,
-        false if link.is_ethernet && is_kind(link, &["tun"]) => Way::Tap,
-        false => Way::Other,
+    Some(match link.leads_to_other_namespace {
+        true => EdgeKind::Namespace,
+        false if link.is_ethernet && is_kind(link, &["tun"]) => EdgeKind::Tap,
+        false => EdgeKind::Other,
     })
 }
 
@@ -63,9 +63,9 @@ mod tests {
         Link { is_card: true, ..link(name, "") }
     }
 
-    /// One that leads into another namespace.
+    /// A link that leads into another namespace.
     fn far(name: &str, kind: &str) -> Link {
-        Link { is_far: true, ..link(name, kind) }
+        Link { leads_to_other_namespace: true, ..link(name, kind) }
     }
 
     fn on(lower: &[&str], link: Link) -> Link {

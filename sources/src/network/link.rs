@@ -21,7 +21,7 @@ pub(super) struct Link {
     /// Whether it is a device of a bus, real or of a virtual machine.
     pub(super) is_card: bool,
     /// Whether it stands on an interface of another namespace, or has its peer there.
-    pub(super) is_far: bool,
+    pub(super) leads_to_other_namespace: bool,
     pub(super) has_peer_here: bool,
     pub(super) is_ethernet: bool,
 }
@@ -39,7 +39,7 @@ pub(super) static UNKNOWN: Link = Link {
     mtu: None,
     is_counted: false,
     is_card: false,
-    is_far: false,
+    leads_to_other_namespace: false,
     has_peer_here: false,
     is_ethernet: false,
 };

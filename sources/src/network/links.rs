@@ -89,7 +89,7 @@ fn from_sysfs(root: &Path, name: String, device: Option<&Device>) -> Link {
         mtu: text("mtu").and_then(|mtu| mtu.parse().ok()),
         is_counted: false,
         is_card,
-        is_far: false,
+        leads_to_other_namespace: false,
         has_peer_here: false,
         is_ethernet: device.is_none() && text("type").is_some_and(|kind| kind == libc::ARPHRD_ETHER.to_string()),
         name,
@@ -102,7 +102,7 @@ fn complete(link: Link, device: &Device, by_index: &BTreeMap<u32, &Device>, port
         link.index == Some(device.index) && (link.mac_address.is_none() || link.mac_address == device.address);
     let link = if is_same { link } else { Link { name: link.name, ..Link::default() } };
     let name_of = |index: Option<u32>| Some(by_index.get(&index?)?.name.clone());
-    let below = name_of(device.link.filter(|index| !device.is_far && *index != device.index));
+    let below = name_of(device.link.filter(|index| !device.leads_to_other_namespace && *index != device.index));
     let has_peer_here = device.kind.as_deref() == Some("veth") && below.is_some();
     let lower: BTreeSet<String> = link
         .lower
@@ -117,7 +117,7 @@ fn complete(link: Link, device: &Device, by_index: &BTreeMap<u32, &Device>, port
         master: name_of(device.master),
         mac_address: device.address.clone().or(link.mac_address),
         is_card: link.is_card || device.has_parent,
-        is_far: device.is_far,
+        leads_to_other_namespace: device.leads_to_other_namespace,
         has_peer_here,
         is_ethernet: device.is_ethernet,
         ..link
@@ -183,7 +183,7 @@ mod tests {
         let devices = [
             device(1, "eth0", ""),
             device(2, "br0", "bridge"),
-            Device { master: Some(2), link: Some(4), is_far: true, ..device(3, "veth1", "veth") },
+            Device { master: Some(2), link: Some(4), leads_to_other_namespace: true, ..device(3, "veth1", "veth") },
             Device { link: Some(1), ..device(4, "eth0.5", "vlan") },
             Device { link: Some(6), ..device(5, "a", "veth") },
             Device { link: Some(5), ..device(6, "b", "veth") },
@@ -195,7 +195,7 @@ mod tests {
         let lower: Vec<_> = links.iter().map(|link| link.lower.join(" ")).collect();
         assert_eq!(lower, ["", "veth1", "", "eth0", "", ""]);
         assert_eq!((links[2].master.as_deref(), links[0].mtu), (Some("br0"), Some(9000)));
-        assert!((links[0].is_card, links[2].is_far, links[4].has_peer_here) == (true, true, true));
+        assert!((links[0].is_card, links[2].leads_to_other_namespace, links[4].has_peer_here) == (true, true, true));
         let counted: Vec<_> = links.iter().map(|link| link.is_counted).collect();
         assert_eq!(counted, [true, false, false, false, false, false]);
 
@@ -216,7 +216,7 @@ mod tests {
         let files = [("ifindex", "2\n"), ("address", "02:00:00:00:00:09\n"), ("mtu", "9000\n")];
         write(directory.path(), "eth0", &files)?;
         std::fs::create_dir(directory.path().join("eth0/device"))?;
-        let here = Device { link: Some(2), is_far: true, ..device(2, "eth0", "veth") };
+        let here = Device { link: Some(2), leads_to_other_namespace: true, ..device(2, "eth0", "veth") };
         let links = read_links(directory.path(), vec!["eth0".to_owned()], &[here]);
         assert_eq!((links[0].mtu, links[0].is_card, links[0].is_counted), (None, false, true));
         assert_eq!(links[0].mac_address.as_deref(), Some("02:00:00:00:00:02"));

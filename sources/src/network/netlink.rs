@@ -21,9 +21,9 @@ pub(super) struct Device {
     pub(super) kind: Option<String>,
     /// Index of the bridge or bond that it is a port of.
     pub(super) master: Option<u32>,
-    /// Index of what it stands on, or of its peer; in another namespace if `is_far`.
+    /// Index of what it stands on, or of its peer; in another namespace if `leads_to_other_namespace`.
     pub(super) link: Option<u32>,
-    pub(super) is_far: bool,
+    pub(super) leads_to_other_namespace: bool,
     /// Whether a bus has a device for it. Linux 5.14
     pub(super) has_parent: bool,
     pub(super) is_ethernet: bool,
@@ -126,7 +126,7 @@ fn device(body: &[u8]) -> Option<Device> {
             libc::IFLA_OPERSTATE => device.operstate = value.first().copied(),
             libc::IFLA_LINK => device.link = u32_of(value),
             libc::IFLA_MASTER => device.master = u32_of(value),
-            libc::IFLA_LINK_NETNSID => device.is_far = true,
+            libc::IFLA_LINK_NETNSID => device.leads_to_other_namespace = true,
             libc::IFLA_PARENT_DEV_NAME => device.has_parent = true,
             libc::IFLA_LINKINFO => {
                 let mut parts = attributes(value);
@@ -202,7 +202,7 @@ mod tests {
             kind: Some("veth".to_owned()),
             master: Some(3),
             link: Some(9),
-            is_far: true,
+            leads_to_other_namespace: true,
             has_parent: false,
             is_ethernet: true,
             address: Some("02:00:00:00:ab:01".to_owned()),
