@@ -15,7 +15,7 @@ use resource_tracker_metrics::JobNetworkMetrics;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::counters::interfaces;
-use super::known::{Known, Looks, NOWHERE};
+use super::interface_table::{InterfaceLookup, InterfaceTable, NOWHERE};
 use super::link::{Link, REFRESH};
 use super::links::read_links;
 use super::netlink::{self, Device};
@@ -71,7 +71,7 @@ struct Namespace {
     id: Id,
     /// Somebody in it.
     pid: i32,
-    known: Known,
+    known: InterfaceTable,
 }
 
 /// What is known of the interfaces of each namespace, in the order of their names; `None` where it is not known what they stand on.
@@ -151,7 +151,8 @@ impl JobNetwork {
                 (self.are_too_many, self.has_met_more) = (true, true);
                 return;
             }
-            self.namespaces.push(Namespace { id, pid: member.stat.pid, known: Known::new(Looks::nowhere()) });
+            let known = InterfaceTable::new(InterfaceLookup::nowhere());
+            self.namespaces.push(Namespace { id, pid: member.stat.pid, known });
         }
     }
 
@@ -223,12 +224,12 @@ impl Namespace {
         for (near, (name, now)) in interfaces(devices, &mut has_garbage).enumerate() {
             let Some((place, interface)) = self.known.find(near, name, &now) else { continue };
             if may_be_other && now.fell_since(&interface.counters) {
-                interface.begin_anew();
+                interface.reset_baseline();
             }
             let link = links.and_then(|links| Some(&links[find_near(links, place, |link| interface.is_of(link))?]));
             // A card, which is on a bus or has no kind, can have come from another namespace with what it had counted there.
             if link.is_some_and(|link| link.is_card || link.kind.is_none()) {
-                interface.leave_first_out();
+                interface.exclude_initial_bytes();
             }
             let (received, sent) = interface.count(link.map(|link| link.is_counted), &now);
             (rx, tx) = (rx + received, tx + sent);

@@ -2,8 +2,8 @@
 
 mod counters;
 mod edge;
+mod interface_table;
 mod job;
-mod known;
 mod link;
 mod links;
 mod netlink;
@@ -21,8 +21,8 @@ use crate::gains::Gains;
 use crate::procfile::{FIRST_ANSWER, ProcFile, assign, attribute, rate};
 use crate::scan::find_near;
 use counters::{Counters, interfaces};
+use interface_table::{Interface, InterfaceLookup, InterfaceTable};
 pub use job::JobNetworkConfig;
-use known::{Interface, Known, Looks};
 use link::{Link, REFRESH, UNKNOWN};
 use links::Links;
 
@@ -34,8 +34,8 @@ pub struct NetworkConfig {}
 impl SourceConfig for NetworkConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         let root = host.sysfs.join("class/net");
-        let looks = Looks::new(host);
-        let (for_links, for_speeds) = (looks.clone(), root.clone());
+        let lookup = InterfaceLookup::new(host);
+        let (for_links, for_speeds) = (lookup.clone(), root.clone());
         let mut links = Links::new(root);
         let links = move |names| links.read(names, for_links.devices());
         let speeds = move |names: Vec<String>| {
@@ -52,7 +52,7 @@ impl SourceConfig for NetworkConfig {
             speeds: host.background("net-speeds", speeds).ok(),
             asked: None,
             first_wait: FIRST_ANSWER,
-            known: Known::new(looks),
+            known: InterfaceTable::new(lookup),
             gains: Gains::new("network"),
             has_said: false,
         })))
@@ -76,7 +76,7 @@ struct Network {
     asked: Option<Instant>,
     /// How long the first sample waits for the links; nothing once it has waited.
     first_wait: Duration,
-    known: Known,
+    known: InterfaceTable,
     gains: Gains,
     /// Whether it was said that one could not be read.
     has_said: bool,

@@ -18,9 +18,9 @@ pub(super) struct Interface {
     pub(super) name: String,
     pub(super) index: Option<u32>,
     pub(super) counters: Counters,
-    /// What sums have of it.
+    /// What sums include of it.
     counted: Counters,
-    /// What it had when it was first seen.
+    /// Its counters when it was first seen.
     first: Counters,
     /// For how long it could not be read.
     unread: Duration,
@@ -35,26 +35,26 @@ impl Interface {
         }
     }
 
-    /// Sums are to have all that it counts now: it is another one than before.
-    pub(super) fn begin_anew(&mut self) {
+    /// Sums include all that it counts now: it is another interface than before.
+    pub(super) fn reset_baseline(&mut self) {
         (self.counted, self.first) = (Counters::default(), Counters::default());
     }
 
-    /// Sums are not to have what it had when it was first seen, if they have nothing of it yet.
-    pub(super) fn leave_first_out(&mut self) {
+    /// Sums leave out what it counted before it was first seen, unless they include some of it already.
+    pub(super) fn exclude_initial_bytes(&mut self) {
         let first = std::mem::take(&mut self.first);
         if self.counted == Counters::default() {
             self.counted = first;
         }
     }
 
-    /// The time that was not read before a reading that took so long, and this with it.
+    /// The time that a reading covers: `elapsed`, and before it the time in which the interface could not be read.
     pub(super) fn time_of(&mut self, elapsed: Duration) -> Duration {
         std::mem::take(&mut self.unread) + elapsed
     }
 
-    /// Bytes received and sent that sums are to have now. What comes while it is not known whether they are to have it
-    /// waits until it is.
+    /// The bytes received and sent that this reading adds to sums: none while it is not known whether the interface
+    /// counts. They come once that is known.
     pub(super) fn count(&mut self, is_counted: Option<bool>, now: &Counters) -> (u64, u64) {
         let Some(is_counted) = is_counted else { return (0, 0) };
         let before = std::mem::replace(&mut self.counted, *now);
@@ -65,17 +65,17 @@ impl Interface {
     }
 }
 
-pub(super) struct Known {
-    looks: Looks,
+pub(super) struct InterfaceTable {
+    lookup: InterfaceLookup,
     interfaces: Vec<Interface>,
-    /// Whether who is not known came since the last reading.
+    /// Whether there was a reading. If so, an interface that is not in the table appeared after it.
     has_read: bool,
     is_new: bool,
 }
 
-impl Known {
-    pub(super) fn new(looks: Looks) -> Self {
-        Self { looks, interfaces: Vec::new(), has_read: false, is_new: false }
+impl InterfaceTable {
+    pub(super) fn new(lookup: InterfaceLookup) -> Self {
+        Self { lookup, interfaces: Vec::new(), has_read: false, is_new: false }
     }
 
     pub(super) fn names(&self) -> Vec<String> {
@@ -88,8 +88,8 @@ impl Known {
         self.is_new = false;
     }
 
-    /// It has ended. Whether an interface is new, or has another name. In one that `has_garbage`, nobody is taken for gone: what
-    /// comes again after such a one was there before.
+    /// A reading ends. Whether an interface is new, or has another name. After a reading that `has_garbage`, interfaces
+    /// that were not in it stay in the table: perhaps only their lines were unreadable.
     pub(super) fn end(&mut self, has_garbage: bool, elapsed: Duration) -> bool {
         match has_garbage {
             true => self.interfaces.iter_mut().filter(|it| !it.is_here).for_each(|it| it.unread += elapsed),
@@ -111,9 +111,10 @@ impl Known {
         Some((place, interface))
     }
 
-    /// The place of one whose name is new, or whose counters fell: `known` had the name before.
+    /// The place of an interface whose name is new, or whose counters fell. `known` is the place that has the name so
+    /// far.
     fn identify(&mut self, known: Option<usize>, name: &str, now: &Counters) -> usize {
-        let index = self.looks.index(name);
+        let index = self.lookup.index(name);
         let same = self.interfaces.iter().position(|interface| index.is_some() && interface.index == index);
         let former = known.map(|place| std::mem::take(&mut self.interfaces[place].name));
         let place = match (same, known) {
@@ -128,41 +129,41 @@ impl Known {
             }
         };
         self.is_new |= known != Some(place);
-        // Who had the name is looked for by number, should it be there under another one.
+        // The entry that had the name is left without one. It is found by its number under another name.
         self.interfaces[place].name = former.unwrap_or_else(|| name.to_owned());
         place
     }
 
-    /// What a new interface had counted before: one that was made since the last reading began at nothing. A card keeps its
-    /// counters when it comes from another namespace, and so is not known to be new.
+    /// The baseline of an interface that was not in the table. After the first reading such a one is new and began at
+    /// zero, unless it is a card: a card keeps its counters when it comes from another namespace.
     fn past(&self, name: &str, now: &Counters) -> Counters {
-        if self.has_read && !self.looks.is_card(name) { Counters::default() } else { *now }
+        if self.has_read && !self.lookup.is_card(name) { Counters::default() } else { *now }
     }
 }
 
 /// In the place of the sysfs of another namespace.
 pub(super) const NOWHERE: &str = "/nonexistent";
 
-/// Where it is seen which interface has a name.
+/// Finds the number of an interface by its name, and what else the system knows of it.
 #[derive(Clone)]
-pub(super) struct Looks {
+pub(super) struct InterfaceLookup {
     root: PathBuf,
-    /// Whether the counters are those of this system, which can then be asked, and not recorded ones.
+    /// Whether the counters are of this system and not recorded: then the kernel can be asked.
     is_live: bool,
 }
 
-impl Looks {
+impl InterfaceLookup {
     pub(super) fn new(host: &Host) -> Self {
         let is_live = statfs(&host.procfs).is_ok_and(|system| system.f_type == PROC_SUPER_MAGIC);
         Self { root: host.sysfs.join("class/net"), is_live }
     }
 
-    /// Names are all there is.
+    /// Knows no numbers: interfaces are known by their names alone.
     pub(super) fn nowhere() -> Self {
         Self { root: NOWHERE.into(), is_live: false }
     }
 
-    /// What the kernel says of all; nothing where a sandbox has no netlink.
+    /// What the kernel says of all interfaces; nothing where a sandbox has no netlink.
     pub(super) fn devices(&self) -> Vec<Device> {
         if self.is_live { netlink::devices().unwrap_or_default() } else { Vec::new() }
     }
@@ -189,10 +190,10 @@ mod tests {
     struct Namespace(tempfile::TempDir);
 
     impl Namespace {
-        fn new() -> std::io::Result<(Self, Known)> {
+        fn new() -> std::io::Result<(Self, InterfaceTable)> {
             let directory = tempfile::tempdir()?;
-            let looks = Looks { root: directory.path().to_owned(), is_live: false };
-            Ok((Self(directory), Known::new(looks)))
+            let lookup = InterfaceLookup { root: directory.path().to_owned(), is_live: false };
+            Ok((Self(directory), InterfaceTable::new(lookup)))
         }
 
         fn name(&self, index: u32, name: &str) -> std::io::Result<()> {
@@ -207,7 +208,7 @@ mod tests {
     }
 
     /// What each interface received since the reading before, and whether any is new.
-    fn read(known: &mut Known, lines: &[(&str, u64)]) -> (Vec<u64>, bool) {
+    fn read(known: &mut InterfaceTable, lines: &[(&str, u64)]) -> (Vec<u64>, bool) {
         known.begin();
         let mut grown = Vec::new();
         for (place, (name, bytes)) in lines.iter().enumerate() {
