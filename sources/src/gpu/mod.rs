@@ -8,8 +8,8 @@ mod names;
 mod namespace;
 mod nvidia;
 mod pace;
-mod rest;
 mod share;
+mod sleep_policy;
 mod visible;
 mod vram;
 

@@ -9,7 +9,7 @@ use resource_tracker_metrics::GpuMetrics;
 
 use crate::gpu::drm::driver;
 use crate::gpu::pace::Paced;
-use crate::gpu::rest::{Power, Rest};
+use crate::gpu::sleep_policy::{Power, SleepPolicy};
 use crate::gpu::vram::set_vram;
 use crate::procfile::attribute;
 
@@ -35,7 +35,7 @@ pub(super) struct Card {
     pub(super) path: PathBuf,
     pub(super) kfd: Option<kfd::Node>,
     power: Power,
-    rest: Rest,
+    sleep_policy: SleepPolicy,
     /// Its device file, which libdrm asks.
     render: Option<PathBuf>,
     hwmon: Option<PathBuf>,
@@ -89,7 +89,7 @@ impl Card {
         Some(Self {
             kfd,
             power: Power::of(path),
-            rest: Rest::default(),
+            sleep_policy: SleepPolicy::default(),
             render: render.map(|render| devices.join(render)),
             hwmon,
             facts,
@@ -126,14 +126,14 @@ impl Card {
 
     /// The card as it is now; only its names while it sleeps, or is about to. `is_used`: whether the job has it open.
     pub(super) fn read(&mut self, count: usize, tick: &Tick, is_used: bool) -> GpuMetrics {
-        if !self.rest.is_over(self.is_asleep(), || is_used, tick.at) {
+        if !self.sleep_policy.should_read(self.is_asleep(), || is_used, tick.at) {
             return self.facts.clone();
         }
         let mut asked = self.asked.take().unwrap_or_else(|| self.ask());
         let metrics = self.ask_all(&mut asked, count, tick);
         self.asked = Some(asked);
         let is_idle = !is_used && metrics.utilization_pct == Some(0.0);
-        self.rest.begins(is_idle, || self.power.is_managed(), tick.at);
+        self.sleep_policy.record_reading(is_idle, || self.power.is_managed(), tick.at);
         metrics
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use resource_tracker_core::Host;
 use resource_tracker_metrics::GpuMetrics;
 
-use crate::gpu::rest::Power;
+use crate::gpu::sleep_policy::Power;
 use crate::procfile::{attribute, folder_of_process};
 
 /// What is told as the name of a card that was not asked yet.

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::names::NVIDIA;
 use super::namespace::Namespace;
-use super::rest::Rest;
+use super::sleep_policy::SleepPolicy;
 use super::visible::Visible;
 use cards::Cards;
 use device::Device;
@@ -61,7 +61,7 @@ impl SourceConfig for NvidiaConfig {
             is_unusable: false,
             host: host.clone(),
             cards,
-            rest: Rest::default(),
+            sleep_policy: SleepPolicy::default(),
             devices: Vec::new(),
             windows: Windows::default(),
             namespace: Namespace::new(NVIDIA, &host.procfs),
@@ -97,7 +97,7 @@ struct Nvidia {
     is_unusable: bool,
     host: Host,
     cards: Cards,
-    rest: Rest,
+    sleep_policy: SleepPolicy,
     devices: Vec<Device>,
     windows: Windows,
     namespace: Namespace,
@@ -150,11 +150,11 @@ impl Source for Nvidia {
 impl Nvidia {
     /// The library, unless the GPUs sleep or are to fall asleep.
     fn held(&mut self, tick: &Tick) -> anyhow::Result<Option<&'static Library>> {
-        let Self { cards, rest, .. } = self;
+        let Self { cards, sleep_policy, .. } = self;
         let tree = tick.job.map_or(&[][..], |job| job.members);
         // Nothing that sleeps is asked, and what NVML holds does not sleep.
         let is_asleep = self.library.is_none() && cards.are_asleep();
-        if self.is_unusable || !rest.is_over(is_asleep, || cards.are_used_by(tree), tick.at) {
+        if self.is_unusable || !sleep_policy.should_read(is_asleep, || cards.are_used_by(tree), tick.at) {
             return Ok(None);
         }
         if self.library.is_none() {
@@ -171,9 +171,9 @@ impl Nvidia {
             tells_none && gpu.utilization_pct == Some(0.0)
         };
         let is_idle = !tick.last && list.iter().all(is_unused);
-        let Self { cards, rest, .. } = self;
+        let Self { cards, sleep_policy, .. } = self;
         let tree = tick.job.map_or(&[][..], |job| job.members);
-        if rest.begins(is_idle, || cards.can_sleep() && !cards.are_used_by(tree), tick.at) {
+        if sleep_policy.record_reading(is_idle, || cards.can_sleep() && !cards.are_used_by(tree), tick.at) {
             self.devices.iter_mut().for_each(Device::let_go);
             self.library = None;
             library.let_go();

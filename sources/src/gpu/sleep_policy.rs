@@ -1,4 +1,4 @@
-//! GPUs that can sleep: asking one wakes it, and to ask again and again keeps it awake.
+//! When a GPU that can sleep is read: to read it wakes it, and to read it often keeps it awake.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -8,13 +8,14 @@ use crate::procfile::attribute;
 /// How long a GPU is idle before it is left alone.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// How long one that is left alone has to fall asleep: with amdgpu that takes 5 s, with NVIDIA's driver about 6.
+/// How long a GPU that is left alone has to fall asleep: with amdgpu that takes 5 s, with NVIDIA's driver about 6.
 const FALLS_ASLEEP: Duration = Duration::from_secs(30);
 
-/// One that did not is kept awake by somebody else, and is not left alone again for so long.
+/// A GPU that does not fall asleep in that time is kept awake by another program. How long it is read before it is left
+/// alone again.
 const KEPT_AWAKE: Duration = Duration::from_secs(600);
 
-/// What the kernel says of a PCI device's power, which it knows without asking the device
+/// The power state of a PCI device, which the kernel knows without asking the device
 /// (`Documentation/ABI/testing/sysfs-devices-power`).
 #[derive(Debug)]
 pub(super) struct Power {
@@ -43,7 +44,7 @@ impl Power {
 
 /// Whether a GPU is read, or left alone so that it can sleep.
 #[derive(Debug)]
-pub(super) struct Rest {
+pub(super) struct SleepPolicy {
     state: State,
     patience: Duration,
 }
@@ -55,22 +56,22 @@ enum State {
     Asleep,
 }
 
-impl Default for Rest {
+impl Default for SleepPolicy {
     fn default() -> Self {
         Self { state: State::Read { idle_since: None }, patience: IDLE }
     }
 }
 
-impl Rest {
-    /// Whether it is to be read. `is_used` by the job, as far as can be seen without asking the GPU.
-    pub(super) fn is_over(&mut self, is_asleep: bool, is_used: impl FnOnce() -> bool, now: Instant) -> bool {
+impl SleepPolicy {
+    /// Whether the GPU is read now. `is_used`: by the job, as far as can be seen without asking the GPU.
+    pub(super) fn should_read(&mut self, is_asleep: bool, is_used: impl FnOnce() -> bool, now: Instant) -> bool {
         if is_asleep {
             *self = Self { state: State::Asleep, patience: IDLE };
             return false;
         }
         match self.state {
             State::Read { .. } => return true,
-            // Somebody has woken it.
+            // Another program has woken it.
             State::Asleep => (),
             State::LeftAlone { since } if now.saturating_duration_since(since) >= FALLS_ASLEEP => {
                 self.patience = KEPT_AWAKE;
@@ -82,14 +83,15 @@ impl Rest {
         true
     }
 
-    /// What was read. Whether it is left alone from now on, which is for those that `can_sleep` only.
-    pub(super) fn begins(&mut self, is_idle: bool, can_sleep: impl FnOnce() -> bool, now: Instant) -> bool {
+    /// Takes in whether the GPU was idle at a reading. Whether it is left alone from now on, which needs that it
+    /// `can_sleep`.
+    pub(super) fn record_reading(&mut self, is_idle: bool, can_sleep: impl FnOnce() -> bool, now: Instant) -> bool {
         let State::Read { idle_since } = &mut self.state else { return true };
         let since = *idle_since.get_or_insert(now);
         if !is_idle {
             *idle_since = None;
         } else if now.saturating_duration_since(since) >= self.patience {
-            // It is looked at again after as long when it cannot.
+            // Where it cannot sleep, the question comes up again after as long a time.
             *idle_since = None;
             if can_sleep() {
                 self.state = State::LeftAlone { since: now };
@@ -113,33 +115,38 @@ mod tests {
     fn an_idle_gpu_is_left_alone_until_somebody_wakes_it() {
         let start = Instant::now();
         let at = |secs| start + Duration::from_secs(secs);
-        let mut rest = Rest::default();
-        assert!(rest.is_over(false, NO, at(0)) && !rest.begins(true, YES, at(0)));
-        assert!(!rest.begins(false, YES, at(8)), "it works");
-        assert!(!rest.begins(true, YES, at(9)) && !rest.begins(true, YES, at(18)));
-        assert!(rest.begins(true, YES, at(19)));
-        assert!(!rest.is_over(false, NO, at(20)), "it is about to fall asleep");
-        assert!(!rest.is_over(true, NO, at(26)) && !rest.is_over(true, YES, at(500)));
-        assert!(rest.is_over(false, NO, at(501)), "it was woken");
+        let mut policy = SleepPolicy::default();
+        assert!(policy.should_read(false, NO, at(0)) && !policy.record_reading(true, YES, at(0)));
+        assert!(!policy.record_reading(false, YES, at(8)), "it works");
+        assert!(!policy.record_reading(true, YES, at(9)) && !policy.record_reading(true, YES, at(18)));
+        assert!(policy.record_reading(true, YES, at(19)));
+        assert!(!policy.should_read(false, NO, at(20)), "it is about to fall asleep");
+        assert!(!policy.should_read(true, NO, at(26)) && !policy.should_read(true, YES, at(500)));
+        assert!(policy.should_read(false, NO, at(501)), "it was woken");
         // One that sleeps from the beginning.
-        assert!(!Rest::default().is_over(true, NO, at(0)));
+        assert!(!SleepPolicy::default().should_read(true, NO, at(0)));
     }
 
     #[test]
     fn one_that_is_used_or_cannot_sleep_is_read_on() {
         let start = Instant::now();
         let at = |secs| start + Duration::from_secs(secs);
-        let mut rest = Rest::default();
+        let mut policy = SleepPolicy::default();
         for secs in 0..100 {
-            assert!(rest.is_over(false, NO, at(secs)) && !rest.begins(true, NO, at(secs)));
+            assert!(policy.should_read(false, NO, at(secs)) && !policy.record_reading(true, NO, at(secs)));
         }
-        assert!(!rest.begins(true, YES, at(100)));
-        assert!(rest.begins(true, YES, at(110)) && rest.is_over(false, YES, at(111)), "the job has opened it");
-        // Left alone, and kept awake by somebody else.
-        assert!(!rest.begins(true, YES, at(120)) && rest.begins(true, YES, at(130)));
-        assert!(!rest.is_over(false, NO, at(159)) && rest.is_over(false, NO, at(160)));
+        assert!(!policy.record_reading(true, YES, at(100)));
         assert!(
-            !rest.begins(true, YES, at(160)) && !rest.begins(true, YES, at(759)) && rest.begins(true, YES, at(760))
+            policy.record_reading(true, YES, at(110)) && policy.should_read(false, YES, at(111)),
+            "the job has opened it"
+        );
+        // Left alone, and kept awake by somebody else.
+        assert!(!policy.record_reading(true, YES, at(120)) && policy.record_reading(true, YES, at(130)));
+        assert!(!policy.should_read(false, NO, at(159)) && policy.should_read(false, NO, at(160)));
+        assert!(
+            !policy.record_reading(true, YES, at(160))
+                && !policy.record_reading(true, YES, at(759))
+                && policy.record_reading(true, YES, at(760))
         );
     }
 
