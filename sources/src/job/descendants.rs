@@ -1,4 +1,5 @@
-//! New descendants found from above, by the `children` files: the cost is that of the tree, whoever else is new.
+//! Finds new descendants from above, in the `children` files. The cost depends on the tree alone, not on other new
+//! processes.
 
 use std::collections::HashSet;
 

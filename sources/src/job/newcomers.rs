@@ -1,4 +1,4 @@
-//! Processes that were not there before: found by their ids, without opening those that are older.
+//! Finds new processes by their ids, without opening the files of older ones.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -7,37 +7,39 @@ use resource_tracker_core::{Host, Moment};
 
 use super::descendants::{self, Parent};
 use super::files::Files;
-use super::issued::{Issued, Issuer};
 use super::member::{Member, is_of_a_process_that_is_gone};
+use super::pid_allocations::{NewPids, PidAllocations};
 use super::pids::Pids;
 use super::stat::Stat;
 use super::tracked::TrackedJob;
 use crate::procfile::FASTEST;
 
-/// So many ids are tried one by one, which costs less than a list; or as many as every so many of the processes that were listed.
+/// New ids are tried one by one, which costs less than a list of all processes, if there are at most `FEW` of them, or
+/// one for each `ONE_IN` processes.
 const FEW: usize = 16;
 const ONE_IN: usize = 4;
 
-/// When many more are new than the tree has processes, its own are found from above, so often.
+/// With so many more new processes than members, the tree's own are found in the lists of children of its members, so
+/// often.
 const MANY: usize = 256;
 const FROM_ABOVE: Duration = Duration::from_millis(250);
 
 pub(super) struct Newcomers {
-    issuer: Issuer,
-    /// Of the tick at hand; `None` where that does not tell who is new.
-    issued: Option<Issued>,
+    allocations: PidAllocations,
+    /// Of this tick; `None` where ids do not tell which processes are new.
+    new_pids: Option<NewPids>,
     /// The id given out last at each of the two looks before.
     last: [Option<i32>; 2],
-    /// When all that were issued were tried.
+    /// When all of the new ids were last tried.
     whole_at: Option<Instant>,
-    /// Those to be looked at, in order.
+    /// The ids to be read, in order.
     candidates: Vec<i32>,
-    /// Processes that were looked at, are new enough to be looked at again, and do not belong to the tree.
+    /// Processes that were looked at and do not belong to the tree, and are new enough to be looked at again.
     foreign: BTreeSet<i32>,
-    /// Those that hide from this user at the tick at hand, and so do not belong to the tree either.
+    /// Processes that hide from this user at this tick. They do not belong to the tree either.
     hidden: BTreeSet<i32>,
     unknown: Vec<Stat>,
-    /// Whether a process could not be read that may be there, for want of a descriptor, say.
+    /// Whether a process that may exist could not be read, for want of a descriptor, say.
     is_incomplete: bool,
     found_from_above: Option<Instant>,
 }
@@ -45,8 +47,8 @@ pub(super) struct Newcomers {
 impl Newcomers {
     pub(super) fn new(host: &Host) -> Self {
         Self {
-            issuer: Issuer::new(host),
-            issued: None,
+            allocations: PidAllocations::new(host),
+            new_pids: None,
             last: [None; 2],
             whole_at: None,
             candidates: Vec::new(),
@@ -58,33 +60,34 @@ impl Newcomers {
         }
     }
 
-    /// Names a root that this program has started, and nobody else: its descendants are as new as it is, and found later.
-    /// `false` where ids do not tell what is older.
+    /// Takes only the root, which this program started: its descendants are newer, and are found later. `false` where
+    /// ids do not tell what is older.
     pub(super) fn begin_with(&mut self, root: i32, moment: &Moment) -> bool {
         self.candidates.clear();
         self.candidates.push(root);
-        self.issuer.begin_before(root, moment)
+        self.allocations.begin_before(root, moment)
     }
 
-    /// This one is foreign, whoever its parent is.
+    /// Takes this process for foreign, whatever its parent is.
     pub(super) fn leave_out(&mut self, pid: i32) {
         self.foreign.insert(pid);
     }
 
-    /// Names those that can be new. Fails when the processes cannot be listed, so that nothing is to be read at this tick.
+    /// Lists the processes that can be new. Fails when the processes cannot be listed; then nothing is read at this
+    /// tick.
     pub(super) fn list(&mut self, pids: &mut Pids, moment: &Moment) -> anyhow::Result<()> {
         self.candidates.clear();
-        self.issued = self.issuer.look(moment);
-        let tried = self.issued.map(|issued| self.tried(issued, moment));
-        let Self { candidates, foreign, issued, .. } = self;
+        self.new_pids = self.allocations.look(moment);
+        let tried = self.new_pids.map(|new_pids| self.tried(new_pids, moment));
+        let Self { candidates, foreign, new_pids, .. } = self;
         let limit = FEW.max(pids.last_count() / ONE_IN);
         if let Some(few) = tried.and_then(|tried| tried.few(limit)) {
             candidates.extend(few.filter(|pid| !foreign.contains(pid)));
             return Ok(());
         }
         let listed = pids.list()?;
-        if issued.is_none() {
-            if self.issuer.may_have_reused(moment) {
+        if new_pids.is_none() {
+            if self.allocations.may_have_reused(moment) {
                 foreign.clear();
             }
             foreign.retain(|pid| listed.binary_search(pid).is_ok());
@@ -97,23 +100,23 @@ impl Newcomers {
         Ok(())
     }
 
-    /// Which of those that can be new are tried: who came since the last look or the one before it, and all of them now and
-    /// then. Most that are not there have ended, or are no processes; few are yet to appear.
-    fn tried(&mut self, issued: Issued, moment: &Moment) -> Issued {
+    /// Which of the new ids are tried: those given out since the look before the last, and all of them now and then.
+    /// Most of the others belong to processes that have ended, or to threads; few processes are yet to appear.
+    fn tried(&mut self, new_pids: NewPids, moment: &Moment) -> NewPids {
         let [before, last] = self.last;
-        self.last = [last, Some(issued.last)];
+        self.last = [last, Some(new_pids.last)];
         let is_due = |at| moment.at.saturating_duration_since(at) >= FASTEST;
         match before {
-            Some(before) if !moment.last && !self.whole_at.is_none_or(is_due) => Issued { after: before, ..issued },
+            Some(before) if !moment.last && !self.whole_at.is_none_or(is_due) => NewPids { after: before, ..new_pids },
             _ => {
                 self.whole_at = Some(moment.at);
-                issued
+                new_pids
             }
         }
     }
 
-    /// Reads `stat` of each that may be new and is none of the `members`. The caller takes out those that it accepts
-    /// and calls [`settle`](Self::settle).
+    /// Reads `stat` of each candidate that is not a member. The caller takes out those that it accepts and calls
+    /// [`settle`](Self::settle).
     pub(super) fn read(
         &mut self,
         files: &mut Files,
@@ -126,9 +129,9 @@ impl Newcomers {
         self.unknown.clear();
         self.hidden.clear();
         self.is_incomplete = false;
-        // A root that is new itself is nobody's child here.
+        // A root that is new is no child of a member, so it cannot be found from above.
         let has_root = self.candidates.binary_search(&job.pid).is_ok();
-        let are_many = self.candidates.len() > MANY + 2 * members.len() && self.issued.is_some() && !has_root;
+        let are_many = self.candidates.len() > MANY + 2 * members.len() && self.new_pids.is_some() && !has_root;
         if !(are_many && self.find_from_above(files, job, moment, members, is_member)) {
             self.read_candidates(files);
         }
@@ -140,19 +143,19 @@ impl Newcomers {
         for pid in candidates.iter().copied() {
             match files.read(pid, "stat", &mut None, false) {
                 Ok(text) => unknown.extend(Stat::parse(text).filter(|stat| !stat.is_taken_over())),
-                // One that has ended by now is nobody.
+                // The process has ended by now.
                 Err(error) if is_of_a_process_that_is_gone(&error) => (),
                 Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => _ = hidden.insert(pid),
                 Err(_) => *is_incomplete = true,
             }
         }
-        // A thread has an id as well, which is in no list but can be tried.
+        // Threads have ids as well. No list shows them, but a tried id can be one.
         let threads = unknown.extract_if(.., |stat| stat.is_thread());
         foreign.extend(threads.map(|stat| stat.pid));
     }
 
-    /// Others may come by the thousand; the tree's own are descendants of its processes, or orphans. `false` where the
-    /// kernel does not list children.
+    /// Finds the new processes of the tree in lists of children, since other programs may start processes by the
+    /// thousand. `false` where the kernel does not list children.
     fn find_from_above(
         &mut self,
         files: &mut Files,
@@ -166,7 +169,7 @@ impl Newcomers {
             return true;
         }
         let own_pid = std::process::id() as i32;
-        // Read last: who loses a parent meanwhile comes here.
+        // Its children are read last: an orphan whose parent ends meanwhile comes here.
         let own = job.adopts_orphans.then_some(Parent { pid: own_pid, threads: 1 });
         let members = members.iter().map(|member| Parent { pid: member.stat.pid, threads: member.stat.threads });
         let Some(found) = descendants::new_ones(files, own.into_iter().chain(members), own_pid, is_member) else {
@@ -177,14 +180,15 @@ impl Newcomers {
         true
     }
 
-    /// Of those that were left, those are foreign whose parent is, or is older than the tree. All others are looked at again: the
-    /// parent could not be read, say, and can still turn out to belong to the tree. So can a child of the `adopter`, to whom
-    /// orphans of the tree come, because the kernel can leave some out of the list of its children.
+    /// Decides on the processes that are left. One is foreign if its parent is foreign or older than the tree. All
+    /// others are looked at again: the parent could not be read, say, and may belong to the tree. So may a child of the
+    /// `adopter`, which gets the orphans of the tree, because the kernel can leave some out of the list of its
+    /// children.
     pub(super) fn settle(&mut self, adopter: Option<i32>) {
-        let Self { foreign, hidden, unknown, issued, .. } = self;
-        foreign.retain(|pid| issued.is_none_or(|issued| issued.contains(*pid)));
-        let is_older = |pid| issued.is_some_and(|issued| !issued.contains(pid));
-        // Once more for as long as somebody is found, because a child can be listed before its parent.
+        let Self { foreign, hidden, unknown, new_pids, .. } = self;
+        foreign.retain(|pid| new_pids.is_none_or(|new_pids| new_pids.contains(*pid)));
+        let is_older = |pid| new_pids.is_some_and(|new_pids| !new_pids.contains(pid));
+        // Repeats while it finds any, because a child can be listed before its parent.
         loop {
             let count = unknown.len();
             unknown.retain(|stat| {
@@ -202,7 +206,7 @@ impl Newcomers {
             }
         }
         if !self.is_incomplete {
-            self.issuer.settle();
+            self.allocations.settle();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which process ids the kernel has given out since somebody last looked.
+//! Which process ids the kernel gave out since the last look.
 
 use std::time::{Duration, Instant};
 
@@ -8,35 +8,35 @@ use crate::pid_namespace::speaks_of_us;
 use crate::procfile::{ProcFile, attribute};
 use crate::scan::{number, value_of, words};
 
-/// After a time as long as this, process ids may have been given out a whole round since.
+/// After this time the kernel may have given out all process ids and begun at the first one again.
 const LONG: Duration = Duration::from_secs(5);
 
-/// A process has its id a moment before it can be seen. When this time has passed, it is seen for certain.
+/// A process has its id a moment before procfs shows it. After this time procfs shows it for certain.
 const APPEARS: Duration = Duration::from_secs(1);
 
-/// Tells the ids that are new.
-pub(super) struct Issuer {
+/// Finds the ids that are new.
+pub(super) struct PidAllocations {
     /// `None` where procfs shows another pid namespace than the one that `loadavg` counts in.
     loadavg: Option<ProcFile>,
     stat: Option<ProcFile>,
     /// How many ids there are.
     largest: u64,
-    /// Everything older was looked at.
-    settled: Option<Mark>,
-    /// Becomes `settled` when everything older can be seen.
-    latest: Option<Mark>,
-    now: Option<Mark>,
+    /// All ids up to this one were looked at.
+    settled: Option<LastPid>,
+    /// Becomes `settled` when procfs shows all processes with ids up to this one.
+    latest: Option<LastPid>,
+    now: Option<LastPid>,
 }
 
 /// The process id given out last, when that was, and how many were ever given out, where that is of interest.
 #[derive(Debug, Clone, Copy)]
-struct Mark {
+struct LastPid {
     pid: i32,
     at: Instant,
     forks: Option<u64>,
 }
 
-impl Issuer {
+impl PidAllocations {
     pub(super) fn new(host: &Host) -> Self {
         let open = |name: &str| ProcFile::open_if_present(host.procfs.join(name));
         let is_ours = speaks_of_us(&host.procfs);
@@ -51,27 +51,27 @@ impl Issuer {
         }
     }
 
-    /// Nothing that is older than this process is of interest. `false` where ids do not tell what is older.
+    /// Begins with this process: older ones are of no interest. `false` where ids do not tell what is older.
     pub(super) fn begin_before(&mut self, pid: i32, moment: &Moment) -> bool {
-        let mark = self.mark(moment).map(|mark| Mark { pid: pid.saturating_sub(1), ..mark });
-        (self.settled, self.latest) = (mark, mark);
-        mark.is_some()
+        let last = self.read_last(moment).map(|last| LastPid { pid: pid.saturating_sub(1), ..last });
+        (self.settled, self.latest) = (last, last);
+        last.is_some()
     }
 
-    /// The ids that are not settled; `None` where all can be new.
-    pub(super) fn look(&mut self, moment: &Moment) -> Option<Issued> {
-        self.now = self.mark(moment);
+    /// The ids that are not settled; `None` where any id can be new.
+    pub(super) fn look(&mut self, moment: &Moment) -> Option<NewPids> {
+        self.now = self.read_last(moment);
         let (settled, now) = (self.settled?, self.now?);
-        (!is_round(settled, now, self.largest)).then_some(Issued { after: settled.pid, last: now.pid })
+        (!is_round(settled, now, self.largest)).then_some(NewPids { after: settled.pid, last: now.pid })
     }
 
-    /// Whether an id that was given to one process can be another's by now, when all can be new.
+    /// Whether an id may belong to another process by now. It matters when any id can be new.
     pub(super) fn may_have_reused(&self, moment: &Moment) -> bool {
         let began_anew = self.latest.zip(self.now).is_some_and(|(latest, now)| now.pid < latest.pid);
         began_anew || self.settled.is_some() || moment.elapsed >= LONG
     }
 
-    /// What was named has been looked at.
+    /// The ids that [`look`](Self::look) named were looked at.
     pub(super) fn settle(&mut self) {
         let Some(now) = self.now else { return };
         match self.latest {
@@ -80,18 +80,18 @@ impl Issuer {
         }
     }
 
-    fn mark(&mut self, moment: &Moment) -> Option<Mark> {
+    fn read_last(&mut self, moment: &Moment) -> Option<LastPid> {
         let pid = last_pid(self.loadavg.as_mut()?.read().ok()?)?;
         let is_slow = moment.interval * 2 >= LONG;
         let forks = || value_of(self.stat.as_mut()?.read().ok()?, "processes");
-        Some(Mark { pid, at: moment.at, forks: is_slow.then(forks).flatten() })
+        Some(LastPid { pid, at: moment.at, forks: is_slow.then(forks).flatten() })
     }
 }
 
-/// Whether all ids may have been given out in between, so that they do not tell what is new.
-fn is_round(before: Mark, now: Mark, largest: u64) -> bool {
+/// Whether all ids may have been given out in between. Then they do not tell what is new.
+fn is_round(before: LastPid, now: LastPid, largest: u64) -> bool {
     let given_out = now.forks.zip(before.forks).map(|(now, before)| now.saturating_sub(before));
-    // Ids in use are passed over; there are not nearly as many of them.
+    // The kernel skips ids in use; there are not nearly as many of them.
     now.at.saturating_duration_since(before.at) >= LONG && given_out.is_none_or(|count| count >= largest / 4)
 }
 
@@ -100,15 +100,15 @@ fn last_pid(text: &[u8]) -> Option<i32> {
     i32::try_from(number(words(text).nth(4)?)?).ok()
 }
 
-/// The ids after one and up to another. The kernel gives them out in ascending order and begins anew after the largest.
+/// The ids after `after`, up to `last`. The kernel gives out ids in ascending order and begins again after the largest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Issued {
+pub(super) struct NewPids {
     pub(super) after: i32,
     pub(super) last: i32,
 }
 
-impl Issued {
-    /// Whether it is one of them: no other process can be younger.
+impl NewPids {
+    /// Whether the id is one of these. The ids of all younger processes are.
     pub(super) fn contains(self, pid: i32) -> bool {
         match self.after <= self.last {
             true => self.after < pid && pid <= self.last,
@@ -127,20 +127,20 @@ impl Issued {
 mod tests {
     use super::*;
 
-    fn of(issued: Issued) -> Vec<i32> {
-        (1..=9).filter(|pid| issued.contains(*pid)).collect()
+    fn of(new_pids: NewPids) -> Vec<i32> {
+        (1..=9).filter(|pid| new_pids.contains(*pid)).collect()
     }
 
     #[test]
     fn those_after_the_last_look() {
-        assert_eq!(of(Issued { after: 3, last: 6 }), [4, 5, 6]);
-        assert!(of(Issued { after: 3, last: 3 }).is_empty());
-        assert_eq!(of(Issued { after: 7, last: 2 }), [1, 2, 8, 9], "they began anew");
+        assert_eq!(of(NewPids { after: 3, last: 6 }), [4, 5, 6]);
+        assert!(of(NewPids { after: 3, last: 3 }).is_empty());
+        assert_eq!(of(NewPids { after: 7, last: 2 }), [1, 2, 8, 9], "they began anew");
     }
 
     #[test]
     fn a_few_are_named() {
-        let few = |after, last| Issued { after, last }.few(3).map(|pids| pids.collect::<Vec<_>>());
+        let few = |after, last| NewPids { after, last }.few(3).map(|pids| pids.collect::<Vec<_>>());
         assert_eq!(few(3, 6), Some(vec![4, 5, 6]));
         assert_eq!(few(3, 3), Some(vec![]));
         assert_eq!([few(3, 7), few(7, 2)], [None, None]);
@@ -159,16 +159,16 @@ mod tests {
         std::os::unix::fs::symlink(std::process::id().to_string(), procfs.path().join("self")).unwrap();
         write("loadavg", "0.00 0.00 0.00 1/90 102\n".into());
         write("stat", "cpu 1\nprocesses 0\n".into());
-        let mut issuer = Issuer::new(&Host::new(procfs.path(), procfs.path()));
+        let mut allocations = PidAllocations::new(&Host::new(procfs.path(), procfs.path()));
         let mut at = Instant::now();
-        assert!(issuer.begin_before(100, &moment(at, interval)));
+        assert!(allocations.begin_before(100, &moment(at, interval)));
         let mut look = |(last, forks): &(i32, u64)| {
             write("loadavg", format!("0.00 0.00 0.00 1/90 {last}\n"));
             write("stat", format!("cpu 1\nprocesses {forks}\n"));
             at += interval;
-            let issued = issuer.look(&moment(at, interval));
-            issuer.settle();
-            issued.map(|issued| (issued.after, issued.last))
+            let new_pids = allocations.look(&moment(at, interval));
+            allocations.settle();
+            new_pids.map(|new_pids| (new_pids.after, new_pids.last))
         };
         looks.iter().map(&mut look).collect()
     }
@@ -180,7 +180,7 @@ mod tests {
         let ids = [(110, 0), (120, 0), (30, 0), (40, 0)];
         assert_eq!(looks(second, &ids), [Some((99, 110)), Some((99, 120)), Some((110, 30)), Some((120, 40))]);
         let ids = [(110, 0), (120, 0), (130, 0), (140, 0), (150, 0)];
-        let afters = looks(second * 2 / 5, &ids).into_iter().map(|issued| issued.map(|(after, _)| after));
+        let afters = looks(second * 2 / 5, &ids).into_iter().map(|new_pids| new_pids.map(|(after, _)| after));
         assert_eq!(afters.collect::<Vec<_>>(), [Some(99); 5]);
     }
 
