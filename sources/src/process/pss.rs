@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use resource_tracker_core::Host;
 use resource_tracker_core::background::Background;
 
-use super::counted_once::{Counted, CountedOnce, Living, Size};
+use super::counted_once::{CurrentMemory, DeduplicatedMemory, MemoryDeduplicator, ProcessPss};
 use crate::job::{Image, JobDetails};
 use crate::procfile::{folder_of_process, read_into};
 use crate::scan::value_of;
@@ -20,20 +20,20 @@ pub(super) struct PssReader {
     budget: f64,
     asked: Option<Instant>,
     newest: Option<(Reading, Instant)>,
-    counted_once: CountedOnce,
+    deduplicator: MemoryDeduplicator,
 }
 
 #[derive(Debug, Clone)]
 struct Reading {
     /// Of those who could be read, in order.
-    sizes: Arc<[Size]>,
+    sizes: Arc<[ProcessPss]>,
     took: Duration,
 }
 
 impl PssReader {
     pub(super) fn new(host: &Host, budget: f64) -> Self {
         let procfs = host.procfs.clone();
-        Self { procfs, reader: None, budget, asked: None, newest: None, counted_once: CountedOnce::default() }
+        Self { procfs, reader: None, budget, asked: None, newest: None, deduplicator: MemoryDeduplicator::default() }
     }
 
     /// Takes over the newest reading, and has a new one made when the budget allows.
@@ -58,11 +58,11 @@ impl PssReader {
     }
 
     /// What the living have now, where what some share counts about once.
-    pub(super) fn counted_once(&mut self, job: &JobDetails) -> Counted {
+    pub(super) fn counted_once(&mut self, job: &JobDetails) -> DeduplicatedMemory {
         let page = rustix::param::page_size() as u64;
-        let living = job.alive().map(|member| Living::new(member, page));
+        let living = job.alive().map(|member| CurrentMemory::new(member, page));
         let sizes = self.newest.as_ref().map_or(&[][..], |(reading, _)| &reading.sizes);
-        self.counted_once.sum(living, sizes)
+        self.deduplicator.sum(living, sizes)
     }
 }
 
@@ -70,7 +70,7 @@ fn begin(procfs: PathBuf) -> Option<Background<Vec<Image>, Reading>> {
     let mut buffer = Vec::new();
     let read = move |images: Vec<Image>| {
         let start = Instant::now();
-        let mut sizes: Vec<Size> =
+        let mut sizes: Vec<ProcessPss> =
             images.into_iter().filter_map(|image| size_of(&procfs, image, &mut buffer)).collect();
         sizes.sort_unstable_by_key(|size| size.image);
         Reading { sizes: sizes.into(), took: start.elapsed() }
@@ -78,9 +78,9 @@ fn begin(procfs: PathBuf) -> Option<Background<Vec<Image>, Reading>> {
     Background::spawn("pss", read).ok()
 }
 
-fn size_of(procfs: &Path, image: Image, buffer: &mut Vec<u8>) -> Option<Size> {
+fn size_of(procfs: &Path, image: Image, buffer: &mut Vec<u8>) -> Option<ProcessPss> {
     let path = folder_of_process(procfs, image.pid).join("smaps_rollup");
     let text = read_into(&path, buffer).ok()?;
     let kib = |name| value_of(text, name);
-    Some(Size::new(image, kib("Rss")?, kib("Pss")?, kib("Anonymous"), kib("Pss_Anon").zip(kib("Pss_Shmem"))))
+    Some(ProcessPss::new(image, kib("Rss")?, kib("Pss")?, kib("Anonymous"), kib("Pss_Anon").zip(kib("Pss_Shmem"))))
 }
