@@ -11,7 +11,7 @@ use super::types::DerivationInfo;
 use crate::owned_tick::OwnedTick;
 
 /// A derivation that takes and gives everything as JSON.
-pub(super) trait DerivesTexts: Send {
+pub(super) trait JsonDerivation: Send {
     /// What follows from `sample`: an object of sections.
     fn derive(&mut self, tick: &OwnedTick, run: &str, sample: &str) -> anyhow::Result<String>;
 }
@@ -47,7 +47,7 @@ impl LocalDerivation {
     }
 }
 
-impl DerivesTexts for LocalDerivation {
+impl JsonDerivation for LocalDerivation {
     fn derive(&mut self, tick: &OwnedTick, run: &str, sample: &str) -> anyhow::Result<String> {
         if self.open.is_none() {
             self.open = Some(self.open(run)?);

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, anyhow, bail, ensure};
 
-use super::derivation::{DerivesTexts, LocalDerivation};
+use super::derivation::{JsonDerivation, LocalDerivation};
 use super::isolated;
 use super::sections;
 use super::types::{DerivationType, Hosting};
@@ -24,11 +24,11 @@ impl DerivationType {
     /// # Errors
     /// When the process that it is to have cannot be made.
     pub(crate) fn build(&'static self) -> anyhow::Result<Box<dyn Derivation>> {
-        let texts: Box<dyn DerivesTexts> = match &self.hosting {
+        let derivation: Box<dyn JsonDerivation> = match &self.hosting {
             Hosting::InProcess { table, original } => Box::new(LocalDerivation::new(&self.info, table, *original)),
             Hosting::Isolated => Box::new(isolated::RemoteDerivation::new(self)?),
         };
-        Ok(Box::new(PluginDerivation { derivation: self, state: State::Begins(texts) }))
+        Ok(Box::new(PluginDerivation { derivation: self, state: State::Begins(derivation) }))
     }
 }
 
@@ -40,7 +40,7 @@ struct PluginDerivation {
 
 enum State {
     /// Processes can only be made while there is one thread, so that the thread comes with the first sample.
-    Begins(Box<dyn DerivesTexts>),
+    Begins(Box<dyn JsonDerivation>),
     Works {
         thread: Background<Question, Answer>,
         watch: AnswerWatch,
@@ -62,18 +62,18 @@ struct Answer {
     text: Result<String, String>,
 }
 
-fn answer(texts: &mut dyn DerivesTexts, question: Question) -> Answer {
+fn answer(derivation: &mut dyn JsonDerivation, question: Question) -> Answer {
     let Question { tick, run, sample } = question;
-    let text = texts.derive(&tick, &run.to_json().to_string(), &sample);
+    let text = derivation.derive(&tick, &run.to_json().to_string(), &sample);
     Answer { number: tick.number, text: text.map_err(|error| format!("{error:#}")) }
 }
 
 impl PluginDerivation {
     fn thread(&mut self) -> anyhow::Result<(&Background<Question, Answer>, &mut AnswerWatch)> {
         if let State::Begins(_) = self.state
-            && let State::Begins(mut texts) = std::mem::replace(&mut self.state, State::Ended)
+            && let State::Begins(mut derivation) = std::mem::replace(&mut self.state, State::Ended)
         {
-            let work = move |question| answer(&mut *texts, question);
+            let work = move |question| answer(&mut *derivation, question);
             let thread = Background::spawn(&self.derivation.info.name, work).context("cannot start its thread")?;
             self.state = State::Works { thread, watch: AnswerWatch::new(PATIENCE) };
         }

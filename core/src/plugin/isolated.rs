@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 
-use super::derivation::DerivesTexts;
+use super::derivation::JsonDerivation;
 use super::load::{Description, Loaded};
 use super::sections;
-use super::sink::TakesTexts;
+use super::sink::JsonSink;
 use super::supervisor::{NoAnswer, Supervisor};
 use super::types::{DerivationType, Hosting, SinkType, SourceType};
 use super::worker::{Reply, Request, Worker};
@@ -178,7 +178,7 @@ impl RemoteSink {
     }
 }
 
-impl TakesTexts for RemoteSink {
+impl JsonSink for RemoteSink {
     fn start(&mut self, run: &str) -> anyhow::Result<()> {
         self.run = Some(run.to_owned());
         self.open()
@@ -218,7 +218,7 @@ impl RemoteDerivation {
     }
 }
 
-impl DerivesTexts for RemoteDerivation {
+impl JsonDerivation for RemoteDerivation {
     fn derive(&mut self, tick: &OwnedTick, run: &str, sample: &str) -> anyhow::Result<String> {
         if !self.is_open {
             let name = self.derivation.info.name.clone();

@@ -23,7 +23,7 @@ pub(super) fn check(table: &SinkTable, original: *const SinkTable, config: &str)
 }
 
 /// A sink that takes everything as JSON.
-pub(super) trait TakesTexts: Send {
+pub(super) trait JsonSink: Send {
     fn start(&mut self, run: &str) -> anyhow::Result<()>;
     fn write(&mut self, sample: &str) -> anyhow::Result<()>;
     fn finish(&mut self, outcome: &str) -> anyhow::Result<()>;
@@ -77,7 +77,7 @@ impl LocalSink {
     }
 }
 
-impl TakesTexts for LocalSink {
+impl JsonSink for LocalSink {
     fn start(&mut self, run: &str) -> anyhow::Result<()> {
         self.call(self.table.start, run)
     }

@@ -9,7 +9,7 @@ use serde::de::Error;
 use serde_json::{Map, Value as Json};
 
 use super::isolated::{self, RemoteSink};
-use super::sink::{self, LocalSink, TakesTexts};
+use super::sink::{self, JsonSink, LocalSink};
 use super::supervisor::Supervisor;
 use super::types::{Hosting, SinkType};
 use crate::job::{Outcome, Run};
@@ -49,7 +49,7 @@ impl SinkConfig for PluginSinkConfig {
     fn build(&self, context: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
         let wraps_command = context.wraps_command;
         let config = self.config.clone();
-        let texts: Box<dyn TakesTexts> = match (&self.sink.hosting, &self.supervisor) {
+        let json_sink: Box<dyn JsonSink> = match (&self.sink.hosting, &self.supervisor) {
             (Hosting::InProcess { table, original }, _) => {
                 Box::new(LocalSink::new(self.sink, table, *original, config, wraps_command))
             }
@@ -58,7 +58,7 @@ impl SinkConfig for PluginSinkConfig {
                 Box::new(RemoteSink::new(self.sink, supervisor, config, wraps_command)?)
             }
         };
-        Ok(Box::new(PluginSink { sink: self.sink, texts, line: Vec::new() }))
+        Ok(Box::new(PluginSink { sink: self.sink, json_sink, line: Vec::new() }))
     }
 
     fn patience(&self) -> Duration {
@@ -73,7 +73,7 @@ impl SinkConfig for PluginSinkConfig {
 
 struct PluginSink {
     sink: &'static SinkType,
-    texts: Box<dyn TakesTexts>,
+    json_sink: Box<dyn JsonSink>,
     line: Vec<u8>,
 }
 
@@ -85,19 +85,19 @@ impl PluginSink {
 
 impl Sink for PluginSink {
     fn start(&mut self, run: &Run) -> anyhow::Result<()> {
-        let result = self.texts.start(&run.to_json().to_string());
+        let result = self.json_sink.start(&run.to_json().to_string());
         self.blame(result)
     }
 
     fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
         self.line.clear();
         sample.write_json(&mut self.line)?;
-        let result = self.texts.write(std::str::from_utf8(&self.line)?);
+        let result = self.json_sink.write(std::str::from_utf8(&self.line)?);
         self.blame(result)
     }
 
     fn finish(&mut self, outcome: &Outcome) -> anyhow::Result<()> {
-        let result = self.texts.finish(&outcome.to_json().to_string());
+        let result = self.json_sink.finish(&outcome.to_json().to_string());
         self.blame(result)
     }
 }

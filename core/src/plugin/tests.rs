@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 
 use super::abi::PluginTable;
-use super::derivation::{DerivesTexts, LocalDerivation};
+use super::derivation::{JsonDerivation, LocalDerivation};
 use super::load::{Plugin, inspect, keep};
 use crate::owned_tick::OwnedTick;
 use crate::unit::Gauge;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
-use super::derivation::{DerivesTexts, LocalDerivation};
+use super::derivation::{JsonDerivation, LocalDerivation};
 use super::load::{self, Plugin};
-use super::sink::{self, LocalSink, TakesTexts};
+use super::sink::{self, JsonSink, LocalSink};
 use super::source::{self, LocalSource};
 use crate::owned_tick::OwnedTick;
 use crate::sample::Sections;
@@ -46,7 +46,7 @@ pub(super) struct Worker {
 
 enum Opened {
     Source(Box<dyn Source>, Sections),
-    Sink(Box<dyn TakesTexts>),
+    Sink(Box<dyn JsonSink>),
     /// It is opened with the run that it belongs to, by the first call.
     Derivation(LocalDerivation, String),
 }
@@ -123,7 +123,7 @@ impl Worker {
         Ok(Reply::Ok(String::new()))
     }
 
-    fn sink(&mut self) -> anyhow::Result<&mut dyn TakesTexts> {
+    fn sink(&mut self) -> anyhow::Result<&mut dyn JsonSink> {
         match &mut self.open {
             Some(Opened::Sink(sink)) => Ok(&mut **sink),
             _ => bail!("it is not open"),
