@@ -34,4 +34,4 @@ pub(crate) use observer::JobDetails;
 pub(crate) use pids::Pids;
 pub(crate) use stat::Image;
 pub(crate) use status::Memory;
-pub(crate) use tree::{Gone, Heir};
+pub(crate) use tree::{FormerMember, Heir};

@@ -11,7 +11,7 @@ use super::ledger::Reaped;
 use super::member::Member;
 use super::pids::Pids;
 use super::tracked::{JobCgroup, TrackedJob};
-use super::tree::{Found, Gone, Tree};
+use super::tree::{FormerMember, StatusSummary, Tree};
 
 /// The owner of the job's process tree, and of the list of the machine's processes.
 pub struct JobObserver {
@@ -134,13 +134,13 @@ impl JobDetails {
     }
 
     /// Those that are not there any more, since the last tick.
-    pub(crate) fn gone(&self) -> &[Gone] {
+    pub(crate) fn gone(&self) -> &[FormerMember] {
         self.tree.gone()
     }
 
     /// What `status` files told so far.
-    pub(crate) fn found(&self) -> Found {
-        self.tree.found()
+    pub(crate) fn status_summary(&self) -> StatusSummary {
+        self.tree.status_summary()
     }
 
     /// What those used whom this program had waited for when the tick began.

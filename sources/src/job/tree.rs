@@ -21,7 +21,7 @@ use crate::scan::{number, words};
 pub(super) struct Tree {
     own_pid: i32,
     /// What this program is called where the processes are told of.
-    told_pid: Option<i32>,
+    pid_in_procfs: Option<i32>,
     has_begun: bool,
     files: Files,
     newcomers: Newcomers,
@@ -33,17 +33,17 @@ pub(super) struct Tree {
     /// How many of them were there at the walk before.
     known: usize,
     by_pid: HashMap<i32, Identity>,
-    gone: Vec<Gone>,
+    gone: Vec<FormerMember>,
     /// Parents that have ended: the kernel has given their children to somebody else.
     ended_parents: HashSet<i32>,
     budget: Budget,
     next_status: usize,
-    found: Found,
+    status_summary: StatusSummary,
 }
 
 /// A member that is not there any more.
 #[derive(Debug)]
-pub(crate) struct Gone {
+pub(crate) struct FormerMember {
     /// As it was last seen.
     pub(crate) last: Member,
     pub(crate) heir: Heir,
@@ -59,7 +59,7 @@ pub(crate) enum Heir {
 
 /// What a walk found in `status` files.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Found {
+pub(crate) struct StatusSummary {
     /// The most memory that one process of the tree ever had resident, in bytes.
     pub(crate) peak_rss: u64,
     /// Whether there ever was one whose children vanish when they end.
@@ -68,14 +68,14 @@ pub(crate) struct Found {
 
 impl Tree {
     pub(super) fn new(host: &Host) -> anyhow::Result<Self> {
-        let (own_pid, told_pid) = (std::process::id() as i32, own_pid(&host.procfs));
+        let (own_pid, pid_in_procfs) = (std::process::id() as i32, own_pid(&host.procfs));
         Ok(Self {
             own_pid,
-            told_pid,
+            pid_in_procfs,
             has_begun: false,
             files: Files::new(&host.procfs)?,
             newcomers: Newcomers::new(host),
-            has_clock: told_pid == Some(own_pid),
+            has_clock: pid_in_procfs == Some(own_pid),
             root: None,
             root_has_ended: false,
             members: Vec::new(),
@@ -85,7 +85,7 @@ impl Tree {
             ended_parents: HashSet::new(),
             budget: Budget::new(),
             next_status: 0,
-            found: Found::default(),
+            status_summary: StatusSummary::default(),
         })
     }
 
@@ -105,12 +105,12 @@ impl Tree {
     }
 
     /// Those that the last walk did not find any more.
-    pub(super) fn gone(&self) -> &[Gone] {
+    pub(super) fn gone(&self) -> &[FormerMember] {
         &self.gone
     }
 
-    pub(super) fn found(&self) -> Found {
-        self.found
+    pub(super) fn status_summary(&self) -> StatusSummary {
+        self.status_summary
     }
 
     /// Brings the tree up to date. `root_was_reaped` is whether the root had been waited for before.
@@ -144,7 +144,7 @@ impl Tree {
 
     /// This program, where it can be below the root: it belongs to no job but one that it is the root of.
     fn left_out(&self, job: &TrackedJob) -> Option<i32> {
-        self.told_pid.filter(|own| !job.is_spawned() && *own != job.pid)
+        self.pid_in_procfs.filter(|own| !job.is_spawned() && *own != job.pid)
     }
 
     fn refresh(&mut self, now: Instant) {
@@ -165,7 +165,7 @@ impl Tree {
                     }
                     !is_here
                 })
-                .map(|last| Gone { last, heir: Heir::Nobody }),
+                .map(|last| FormerMember { last, heir: Heir::Nobody }),
         );
     }
 
@@ -254,8 +254,8 @@ impl Tree {
             let (pid, threads) = (member.stat.pid, member.stat.threads);
             let Some(status) = Status::read(&mut self.files, pid, threads) else { continue };
             member.tell(status);
-            self.found.peak_rss = self.found.peak_rss.max(status.peak_rss);
-            self.found.ignores_children |= status.ignores_children;
+            self.status_summary.peak_rss = self.status_summary.peak_rss.max(status.peak_rss);
+            self.status_summary.ignores_children |= status.ignores_children;
         }
     }
 }

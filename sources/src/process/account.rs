@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use resource_tracker_metrics::ProcessAccounting;
 
 use super::totals::Totals;
-use crate::job::{CpuStat, Gone, Heir, Identity, Io, Member, Reaped};
+use crate::job::{CpuStat, FormerMember, Heir, Identity, Io, Member, Reaped};
 
 /// What was used in an interval, and how it was counted.
 #[derive(Debug, Clone, Copy)]
@@ -87,7 +87,7 @@ impl Account {
     pub(super) fn advance(
         &mut self,
         members: &[Member],
-        gone: &[Gone],
+        gone: &[FormerMember],
         reaped: &Reaped,
         group: Option<CpuStat>,
         spawned: bool,
@@ -145,7 +145,7 @@ impl Account {
     /// Adds to `lost` what the heirs in `waiting` have not taken over. Those who ended did so before the last reading, so by now
     /// an heir has waited for them, if it ever will. An heir that has ended itself passes on what it had not taken over
     /// to its own heir: that is what is returned.
-    fn find_lost(&mut self, members: &[Member], gone: &[Gone], reaped: Totals) -> HashMap<Heir, Inheritance> {
+    fn find_lost(&mut self, members: &[Member], gone: &[FormerMember], reaped: Totals) -> HashMap<Heir, Inheritance> {
         let waiting = std::mem::take(&mut self.waiting);
         let mut passed_on = HashMap::<Heir, Inheritance>::new();
         if waiting.is_empty() {
@@ -181,7 +181,7 @@ impl Account {
     }
 
     /// Puts those who ended into `waiting`, together with what heirs who ended `passed_on`, or into `settled`.
-    fn wait_for_heirs(&mut self, members: &[Member], gone: &[Gone], passed_on: HashMap<Heir, Inheritance>) {
+    fn wait_for_heirs(&mut self, members: &[Member], gone: &[FormerMember], passed_on: HashMap<Heir, Inheritance>) {
         self.waiting = passed_on;
         for gone in gone {
             let held = self.held.remove(&gone.last.identity()).unwrap_or_default();

@@ -152,7 +152,7 @@ impl Process {
         let counted = self.pss.counted_once(job);
         self.peak.look(&tree, counted.without_file, ended, job.group());
         let (most, source) = self.peak.so_far();
-        self.peak_rss = self.peak_rss.max(tree.rss).max(job.found().peak_rss).max(ended);
+        self.peak_rss = self.peak_rss.max(tree.rss).max(job.status_summary().peak_rss).max(ended);
         metrics.process_peak_rss_mib = Some(mib(self.peak_rss));
         metrics.process_peak_memory_mib = Some(mib(most));
         metrics.process_peak_source = Some(source);
@@ -203,7 +203,7 @@ fn fill_io(metrics: &mut ProcessMetrics, used: &Totals, job: &JobDetails) {
 
 fn fill_accounting(metrics: &mut ProcessMetrics, counted: &Counted, job: &JobDetails) {
     metrics.process_accounting = Some(match counted.accounting {
-        ProcessAccounting::Exact if job.found().ignores_children => ProcessAccounting::Sampled,
+        ProcessAccounting::Exact if job.status_summary().ignores_children => ProcessAccounting::Sampled,
         accounting => accounting,
     });
     metrics.process_io_accounting = Some(counters(counted.is_whole, job));
@@ -211,7 +211,7 @@ fn fill_accounting(metrics: &mut ProcessMetrics, counted: &Counted, job: &JobDet
 
 /// Of children that vanish none may have been seen, but there can be some that were too short for it.
 fn counters(is_whole: bool, job: &JobDetails) -> CounterAccounting {
-    match is_whole && !job.found().ignores_children {
+    match is_whole && !job.status_summary().ignores_children {
         true => CounterAccounting::Exact,
         false => CounterAccounting::Sampled,
     }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::job::{Gone, Heir, Identity, Member, Reaped, Switches};
+use crate::job::{FormerMember, Heir, Identity, Member, Reaped, Switches};
 
 #[derive(Debug, Default)]
 pub(super) struct SwitchAccount {
@@ -19,8 +19,8 @@ pub(super) struct SwitchAccount {
 
 impl SwitchAccount {
     /// What came since the last call, and whether nothing is missing of all that was given out so far.
-    pub(super) fn advance(&mut self, members: &[Member], gone: &[Gone], reaped: &Reaped) -> (Switches, bool) {
-        for Gone { last, heir } in gone {
+    pub(super) fn advance(&mut self, members: &[Member], gone: &[FormerMember], reaped: &Reaped) -> (Switches, bool) {
+        for FormerMember { last, heir } in gone {
             let seen = last.switches.plus(self.handed_on.remove(&last.identity()).unwrap_or_default());
             match heir {
                 // When the parent has ended as well, it can have been the tracker who waited.
@@ -54,8 +54,8 @@ mod tests {
         member
     }
 
-    fn gone(pid: i32, parent: i32, voluntary: u64, heir: Heir) -> Gone {
-        Gone { last: member(pid, parent, voluntary), heir }
+    fn gone(pid: i32, parent: i32, voluntary: u64, heir: Heir) -> FormerMember {
+        FormerMember { last: member(pid, parent, voluntary), heir }
     }
 
     fn reaped(voluntary: u64, root: bool) -> Reaped {
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn the_last_word_is_the_kernel_s() {
         let mut account = SwitchAccount::default();
-        let mut advance = |members: &[Member], gone: &[Gone], reaped: &Reaped| {
+        let mut advance = |members: &[Member], gone: &[FormerMember], reaped: &Reaped| {
             let (new, is_whole) = account.advance(members, gone, reaped);
             (new.voluntary, is_whole)
         };

@@ -33,8 +33,8 @@ fn after(pid: i32, parent: i32, own: u64, children_before: u64, children: u64) -
     member
 }
 
-fn gone(last: Member, heir: Heir) -> Gone {
-    Gone { last, heir }
+fn gone(last: Member, heir: Heir) -> FormerMember {
+    FormerMember { last, heir }
 }
 
 fn reaped(ticks: u64, root: bool) -> Reaped {
@@ -42,7 +42,12 @@ fn reaped(ticks: u64, root: bool) -> Reaped {
 }
 
 /// Ticks of the interval, and how they were counted.
-fn advance(account: &mut Account, members: &[Member], gone: &[Gone], reaped: Reaped) -> (u64, ProcessAccounting) {
+fn advance(
+    account: &mut Account,
+    members: &[Member],
+    gone: &[FormerMember],
+    reaped: Reaped,
+) -> (u64, ProcessAccounting) {
     let counted = account.advance(members, gone, &reaped, None, true, u64::MAX);
     assert!(
         counted.used.user <= counted.used.cpu && counted.is_whole == (counted.accounting == ProcessAccounting::Exact)
@@ -138,7 +143,7 @@ fn reads(pid: i32, parent: i32, bytes: Option<u64>, hides: bool) -> Member {
 }
 
 /// Bytes of the interval, and whether nothing is missing.
-fn advance_io(account: &mut Account, members: &[Member], gone: &[Gone], reaped: Reaped) -> (u64, bool) {
+fn advance_io(account: &mut Account, members: &[Member], gone: &[FormerMember], reaped: Reaped) -> (u64, bool) {
     let counted = account.advance(members, gone, &reaped, None, true, u64::MAX);
     (counted.used.io.read_bytes, counted.is_whole)
 }
@@ -150,7 +155,7 @@ fn what_a_hidden_heir_takes_over_counts_once() {
     // It was hidden from the start, or became it after it was read.
     for seen in [None, Some(20)] {
         let (mut account, hidden) = (Account::new(), || reads(2, 1, seen, true));
-        let mut advance = |bytes, others: Vec<Member>, gone: &[Gone]| {
+        let mut advance = |bytes, others: Vec<Member>, gone: &[FormerMember]| {
             let members: Vec<_> = [reads(1, 0, Some(bytes), false)].into_iter().chain(others).collect();
             advance_io(&mut account, &members, gone, alone())
         };
