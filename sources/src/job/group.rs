@@ -1,5 +1,5 @@
-//! What the kernel has counted of a cgroup: CPU time and memory. That of the one that was made for the job is read once a
-//! tick, for all who want to know.
+//! What the kernel counts of a cgroup: CPU time and memory. The cgroup of the job is read once a tick, for all sources
+//! that use it.
 
 use std::path::Path;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! What processes used whose end the tracker saw as their parent.
+//! What processes used that the tracker waited for as their parent.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use super::stat::Io;
 use super::status::Switches;
 
-/// What processes used whose end the tracker saw as their parent: the root, and orphans that it adopted. Each has the
-/// children that it had waited for included, as in `getrusage(2)`.
+/// What processes used that the tracker waited for as their parent: the root, and orphans that it adopted. Each
+/// includes the children that it waited for itself, as in `getrusage(2)`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reaped {
     /// Their sum.
     pub usage: Usage,
-    /// Whether the root is among them. It may still be a zombie, which is not to be counted again.
+    /// Whether the root is among them. Procfs may still show it as a zombie, which must not count again.
     pub root: bool,
 }
 
@@ -33,13 +33,13 @@ pub struct Usage {
     pub switches: Switches,
     /// What they read and wrote.
     pub io: Io,
-    /// Whether `/proc/PID/io` of one of them could not be read. Its `read_bytes` and `write_bytes` count all the same, as
-    /// `ru_inblock` and `ru_oublock`, and the rest of `io` does not.
+    /// Whether `/proc/PID/io` of one of them could not be read. Then `read_bytes` and `write_bytes` come from
+    /// `ru_inblock` and `ru_oublock`, and the rest of its `io` is missing.
     pub lacks_io: bool,
 }
 
 impl Usage {
-    /// Both together; the larger peak.
+    /// The sum of both, with the larger peak.
     pub fn plus(self, other: Self) -> Self {
         Self {
             utime: self.utime + other.utime,
@@ -71,14 +71,13 @@ impl Reaped {
     }
 }
 
-/// Where whoever waits for processes writes down what they used, and each tick looks it up.
+/// The record of what processes used. The thread that waits for them writes it, and each tick reads it.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger(Arc<Mutex<Reaped>>);
 
 impl Ledger {
-    /// Calls `reap`, which waits for processes and writes down what they used. No tick looks meanwhile, so none finds
-    /// one that is neither there nor written down, however long this thread is held up between the two. `reap` is not
-    /// to wait for a process that has not ended.
+    /// Calls `reap`, which waits for ended processes and enters what they used. No tick reads the record meanwhile, so
+    /// each tick finds a process either in procfs or in the record. `reap` must not wait for a process that still runs.
     pub fn reap<T>(&self, reap: impl FnOnce(&mut Reaped) -> T) -> T {
         reap(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,4 +1,4 @@
-//! One process of the tree, and what was last read of it.
+//! One process of the tree, and what the last readings showed of it.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -11,25 +11,26 @@ use super::status::{Status, Switches};
 /// A pid alone can be given to another process later; with the start time it cannot.
 pub(crate) type Identity = (i32, u64);
 
-/// A process that has not run is believed for so long to be as it was: only its resident memory can have changed.
+/// For so long, a process that has not run is taken to be unchanged: only its resident memory can change.
 const BELIEVED: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
 pub(crate) struct Member {
     pub(crate) stat: Stat,
     pub(crate) io: Option<Io>,
-    /// Whether `io` is not what it has done so far, if it is known at all: without the permission to trace it nobody is told.
+    /// Whether `io` is out of date because it cannot be read: that needs the permission to trace the process.
     pub(crate) hides_io: bool,
-    /// CPU time of its own; `None` where only `stat` tells it.
+    /// Its own CPU time; `None` where only `stat` shows it.
     pub(crate) clock: Option<Duration>,
     /// The reading before.
     pub(crate) stat_before: Stat,
     pub(crate) io_before: Option<Io>,
     pub(crate) status: Option<Status>,
-    /// Its context switches, as far as `status` told: since its birth, or since the tracker came if it `was_there` before.
+    /// Its context switches, as of the last `status`: since its birth, or since the tracker came if it `was_there`
+    /// before.
     pub(crate) switches: Switches,
     pub(super) was_there: bool,
-    /// When `status` was read, or it was found.
+    /// When `status` was last read; before that, when the process was found.
     pub(super) told_at: Option<Instant>,
     /// Whether it has run since `status` was read.
     pub(super) has_news: bool,
@@ -40,7 +41,7 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// A process that was just found. Its files are kept open only when it is seen to run.
+    /// A process that was just found. Its files are kept open only once it is seen to run.
     pub(super) fn new(mut stat: Stat, is_root: bool, files: &mut Files, has_clock: bool, now: Instant) -> Self {
         stat.rss = resident(&stat, files);
         let clock = has_clock.then(|| cpu_time(stat.pid)).flatten();
@@ -51,7 +52,7 @@ impl Member {
             is_root,
             has_news: true,
             told_at: Some(now),
-            // Older than the clock: it can have run, and waited for a child, in between.
+            // `stat` is older than `clock`: the process may have run in between, and waited for a child.
             read_at: None,
             ..Self::default()
         };
@@ -63,8 +64,8 @@ impl Member {
         self.stat.identity()
     }
 
-    /// Reads it again; `false` when it is gone. Nothing is read of a process that has not run since, unless it `must`
-    /// be, because something else than itself has changed it.
+    /// Reads it again; `false` when it is gone from procfs. A process that has not run since is not read, unless it
+    /// `must` be because something else has changed it.
     pub(super) fn refresh(&mut self, files: &mut Files, has_clock: bool, must: bool, now: Instant) -> bool {
         let clock = has_clock.then(|| cpu_time(self.stat.pid)).flatten();
         let has_run = clock.is_none() || clock != self.clock;
@@ -76,7 +77,7 @@ impl Member {
         let stat = match files.read(self.stat.pid, "stat", &mut self.stat_file, has_run) {
             Ok(text) => Stat::parse(text),
             Err(error) if is_of_a_process_that_is_gone(&error) => return false,
-            // Without a descriptor to spare, say, it is as it was.
+            // It cannot be read now, for want of a descriptor, say: it keeps its last values.
             Err(_) => None,
         };
         let stat = stat.unwrap_or(self.stat);
@@ -97,14 +98,14 @@ impl Member {
     }
 
     fn read_io(&mut self, files: &mut Files, keep: bool) {
-        // What cannot be read any more is as it was, while the process is there at all.
+        // If it cannot be read, the last values stay.
         match files.read(self.stat.pid, "io", &mut self.io_file, keep) {
             Ok(text) => (self.io, self.hides_io) = (Io::parse(text).or(self.io), false),
             Err(error) => self.hides_io |= !is_of_a_process_that_is_gone(&error),
         }
     }
 
-    /// What `status` says now.
+    /// Takes over what `status` says now.
     pub(super) fn tell(&mut self, status: Status) {
         let before = self.status.map(|status| status.switches);
         let first = if self.was_there { status.switches } else { Switches::default() };
@@ -124,7 +125,7 @@ impl Member {
     }
 }
 
-/// What is resident of it, in pages, which is the same for each of its threads that live.
+/// Its resident memory in pages. Where the first thread has ended, another thread shows it: it is the same for all.
 fn resident(stat: &Stat, files: &mut Files) -> u64 {
     if !stat.has_lost_leader() {
         return stat.rss;

@@ -17,9 +17,9 @@ use super::tree::{FormerMember, StatusSummary, Tree};
 pub struct JobObserver {
     job: TrackedJob,
     host: Host,
-    /// Opened when it is first looked.
+    /// Opened at the first observation.
     open: Option<Open>,
-    /// Process ids of those who are alive; the root's until it was first looked.
+    /// Process ids of the living members; before the first observation, that of the root.
     members: Vec<i32>,
     tell: Option<Sender<(i32, u64)>>,
 }
@@ -29,7 +29,7 @@ struct Open {
     details: JobDetails,
 }
 
-/// What the sources of this crate know of the job beyond who belongs to it.
+/// What the sources of this crate know of the job beyond the ids of its members.
 pub(crate) struct JobDetails {
     began: Option<Instant>,
     observed_at: Instant,
@@ -40,14 +40,14 @@ pub(crate) struct JobDetails {
 }
 
 impl JobObserver {
-    /// Looks at this job on this machine.
+    /// Observes this job on this machine.
     pub fn new(job: TrackedJob, host: Host) -> Self {
         let members = vec![job.pid];
         Self { job, host, open: None, members, tell: None }
     }
 
-    /// Tells of each process that joins the job: its id, and when it started (field 22 of `/proc/PID/stat`). For who wants to
-    /// know on another thread.
+    /// Sends the id and the start time (field 22 of `/proc/PID/stat`) of each process that joins the job, so that
+    /// another thread can know of it.
     pub fn tell_joins(mut self, to: Sender<(i32, u64)>) -> Self {
         self.tell = Some(to);
         self
@@ -56,7 +56,7 @@ impl JobObserver {
 
 impl Observer for JobObserver {
     fn observe(&mut self, moment: &Moment) -> anyhow::Result<()> {
-        // Before anything is read, so that whoever is reaped meanwhile is not counted twice.
+        // Before anything else is read, so that a process that is reaped meanwhile does not count twice.
         let reaped = self.job.ledger.reaped();
         let Open { pids, details } = match &mut self.open {
             Some(open) => open,
@@ -64,7 +64,7 @@ impl Observer for JobObserver {
         };
         pids.begin_tick();
         details.tree.walk(&self.job, reaped.root, pids, moment)?;
-        // Last, so that it is never behind the processes in it.
+        // Last, so that the cgroup has at least what its processes show.
         let anon = details.alive().filter_map(|member| member.status?.memory.anon).max();
         if let Err(error) = details.group.read(anon.unwrap_or(0), moment.at, moment.last) {
             log::warn!("the cgroup of the job is gone ({error:#}); its processes are added up instead");
@@ -74,7 +74,7 @@ impl Observer for JobObserver {
         self.members.clear();
         self.members.extend(details.alive().map(|member| member.stat.pid));
         if let Some(to) = &self.tell {
-            // Nobody listens any more when the run ends.
+            // The receiver may be closed when the run ends.
             details.tree.joined().iter().for_each(|member| _ = to.send(member.identity()));
         }
         Ok(())
@@ -99,7 +99,7 @@ impl Open {
 }
 
 impl JobDetails {
-    /// Those of a job.
+    /// The details of a job.
     ///
     /// # Errors
     /// When the job was not observed at this tick.
@@ -112,7 +112,7 @@ impl JobDetails {
         self.began
     }
 
-    /// The moment as of which all this is.
+    /// When all this was observed.
     pub(crate) fn observed_at(&self) -> Instant {
         self.observed_at
     }
@@ -122,28 +122,27 @@ impl JobDetails {
         self.tree.was_seen() || self.reaped.root
     }
 
-    /// The processes of the job, those that have ended and were not waited for among them. Parents come before their
-    /// children.
+    /// The processes of the job, including zombies. Parents come before their children.
     pub(crate) fn members(&self) -> &[Member] {
         self.tree.members()
     }
 
-    /// Those of them that have not ended.
+    /// The members that have not ended.
     pub(crate) fn alive(&self) -> impl Iterator<Item = &Member> + Clone {
         self.members().iter().filter(|member| !member.stat.is_dead())
     }
 
-    /// Those that are not there any more, since the last tick.
+    /// The members that have left procfs since the last tick.
     pub(crate) fn gone(&self) -> &[FormerMember] {
         self.tree.gone()
     }
 
-    /// What `status` files told so far.
+    /// What the `status` files showed so far.
     pub(crate) fn status_summary(&self) -> StatusSummary {
         self.tree.status_summary()
     }
 
-    /// What those used whom this program had waited for when the tick began.
+    /// What the processes used that this program had waited for when the tick began.
     pub(crate) fn reaped(&self) -> &Reaped {
         &self.reaped
     }

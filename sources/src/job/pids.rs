@@ -10,7 +10,7 @@ use crate::scan::number;
 
 const BUFFER: usize = 32 * 1024;
 
-/// What the name of a process takes of it: `sizeof(struct linux_dirent64)` with a number.
+/// The bytes of a process in a list: `sizeof(struct linux_dirent64)` with a number as its name.
 const ENTRY: usize = 24;
 
 /// The numeric directories of procfs, by way of one directory handle and one buffer.
@@ -29,13 +29,13 @@ impl Pids {
         Ok(Self {
             directory: directory.into(),
             buffer: Vec::with_capacity(BUFFER),
-            // So that it does not grow at a tick later on, as long as one reading is enough.
+            // Large enough not to grow at a later tick, as long as one reading is enough.
             listed: Vec::with_capacity(BUFFER / ENTRY),
             is_listed: false,
         })
     }
 
-    /// A tick begins: what was listed before is of no use any more.
+    /// A tick begins: the list of the tick before is out of date.
     pub(crate) fn begin_tick(&mut self) {
         self.is_listed = false;
     }
@@ -53,7 +53,7 @@ impl Pids {
         self.is_listed.then_some(&self.listed)
     }
 
-    /// How many there were when they were listed last.
+    /// How many there were in the last list.
     pub(super) fn last_count(&self) -> usize {
         self.listed.len()
     }

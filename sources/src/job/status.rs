@@ -1,11 +1,11 @@
-//! `/proc/PID/status`: costs several times what the other files of a process cost, and is read on a budget.
+//! `/proc/PID/status`: it costs several times as much as the other files of a process, and is read on a budget.
 
 use std::time::Duration;
 
 use super::files::Files;
 use crate::scan::{lines, number, words};
 
-/// What is used of `status`.
+/// The fields of `status` that are used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Status {
     /// The most memory that was resident, in bytes; `VmHWM`.
@@ -16,7 +16,7 @@ pub(crate) struct Status {
     pub(crate) switches: Switches,
 }
 
-/// What a process has of each kind of memory, in bytes; `None` where this kernel does not tell, or it has ended.
+/// The memory of a process by kind, in bytes; `None` where this kernel does not show it, or the process has ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
     /// `RssAnon`
@@ -98,8 +98,8 @@ impl Status {
         is_whole.then_some(status)
     }
 
-    /// Reads it. A process of several threads has its switches in a file each: `status` alone counts the first one, and says
-    /// nothing of memory when that has ended.
+    /// Reads it. A process with several threads has context switches in a file for each thread: `status` alone counts
+    /// those of the first, and shows no memory once that has ended.
     pub(super) fn read(files: &mut Files, pid: i32, threads: u64) -> Option<Self> {
         let mut status = Self::read_one(files, pid, "status")?;
         if threads > 1 {
@@ -109,7 +109,7 @@ impl Status {
             for task in each {
                 status.switches = status.switches.plus(task.switches);
                 status.peak_rss = status.peak_rss.max(task.peak_rss);
-                // They share it.
+                // Threads share their memory.
                 status.memory = status.memory.each(task.memory, u64::max);
             }
         }

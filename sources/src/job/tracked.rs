@@ -1,11 +1,11 @@
-//! The job that is tracked, as whoever starts the tracker knows it.
+//! The job that is tracked, as the program that starts the tracker knows it.
 
 use std::path::PathBuf;
 use std::time::Instant;
 
 use super::ledger::Ledger;
 
-/// What is tracked: a process and its descendants, and what only the program that tracks them can know.
+/// A process and its descendants, and what only the program that tracks them can know.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct TrackedJob {
@@ -13,18 +13,19 @@ pub struct TrackedJob {
     pub pid: i32,
     /// How the root came to be.
     pub origin: Origin,
-    /// When it was started, if this program did that: what it uses is over the time since then. Now, unless it is set.
+    /// When this program started the root, if it did: what the job uses is counted over the time since then. The time
+    /// of the call, unless it is set.
     pub began: Option<Instant>,
     /// Whether orphans of the job become children of this program's main thread (`PR_SET_CHILD_SUBREAPER`, or process 1), so
     /// that new children of that thread belong to the job. True for one job of a program at most: without it, only
     /// descendants of the root are counted.
     pub adopts_orphans: bool,
-    /// The soft `RLIMIT_RSS` that children have which this program forked itself, and nobody of the job, if the program has
-    /// set such a mark.
+    /// The soft `RLIMIT_RSS` that marks children which this program forked for itself: no process of the job has it.
+    /// `None` if the program sets no such mark.
     pub fork_mark: Option<u64>,
-    /// The cgroup that was made for the job alone, if one was.
+    /// The cgroup that was made for this job alone, if there is one.
     pub cgroup: JobCgroup,
-    /// Where is written down what those used whom this program has waited for.
+    /// The record of what the processes used that this program has waited for.
     pub ledger: Ledger,
 }
 

@@ -1,6 +1,6 @@
-//! Who belongs to the tree: the root, its descendants, and orphans that the tracker adopted as a subreaper.
+//! The processes of the tree: the root, its descendants, and orphans that the tracker adopted as a subreaper.
 //!
-//! A process is looked at once, when it is new. Whether it belongs is decided by its parent then, and never changes.
+//! A process is looked at when it is new. Whether it belongs is decided by its parent then, and never changes.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
@@ -20,7 +20,8 @@ use crate::scan::{number, words};
 
 pub(super) struct Tree {
     own_pid: i32,
-    /// What this program is called where the processes are told of.
+    /// The process id of this program in `Host::procfs`: another one than `own_pid` where that shows another pid
+    /// namespace.
     pid_in_procfs: Option<i32>,
     has_begun: bool,
     files: Files,
@@ -28,28 +29,28 @@ pub(super) struct Tree {
     has_clock: bool,
     root: Option<Identity>,
     root_has_ended: bool,
-    /// Parents before their children, so that what a parent has taken over from a child is never counted twice.
+    /// Parents come before their children, so that what a parent takes over from a child never counts twice.
     members: Vec<Member>,
-    /// How many of them were there at the walk before.
+    /// How many of them the walk before had found.
     known: usize,
     by_pid: HashMap<i32, Identity>,
     gone: Vec<FormerMember>,
-    /// Parents that have ended: the kernel has given their children to somebody else.
+    /// Members that have ended: the kernel has given their children to another parent.
     ended_parents: HashSet<i32>,
     budget: Budget,
     next_status: usize,
     status_summary: StatusSummary,
 }
 
-/// A member that is not there any more.
+/// A member that is no longer in procfs.
 #[derive(Debug)]
 pub(crate) struct FormerMember {
-    /// As it was last seen.
+    /// Its last reading.
     pub(crate) last: Member,
     pub(crate) heir: Heir,
 }
 
-/// Who takes over what a process has used when that is waited for.
+/// The process that takes over the counters of an ended process by waiting for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Heir {
     Member(Identity),
@@ -57,12 +58,12 @@ pub(crate) enum Heir {
     Nobody,
 }
 
-/// What a walk found in `status` files.
+/// What the `status` files showed so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct StatusSummary {
     /// The most memory that one process of the tree ever had resident, in bytes.
     pub(crate) peak_rss: u64,
-    /// Whether there ever was one whose children vanish when they end.
+    /// Whether a process of the tree ever ignored `SIGCHLD`, so that its children vanish when they end.
     pub(crate) ignores_children: bool,
 }
 
@@ -89,7 +90,7 @@ impl Tree {
         })
     }
 
-    /// Whether the root has ever been there.
+    /// Whether the root was ever found.
     pub(super) fn was_seen(&self) -> bool {
         self.root.is_some()
     }
@@ -99,12 +100,12 @@ impl Tree {
         &self.members
     }
 
-    /// Those of them that the last walk found first.
+    /// The members that the last walk found new.
     pub(super) fn joined(&self) -> &[Member] {
         &self.members[self.known..]
     }
 
-    /// Those that the last walk did not find any more.
+    /// The members that the last walk found no longer there.
     pub(super) fn gone(&self) -> &[FormerMember] {
         &self.gone
     }
@@ -113,11 +114,11 @@ impl Tree {
         self.status_summary
     }
 
-    /// Brings the tree up to date. `root_was_reaped` is whether the root had been waited for before.
+    /// Brings the tree up to date. `root_was_reaped`: whether this program had waited for the root before.
     ///
     /// # Errors
-    /// When the processes of the machine cannot be listed. The tree is as it was then: who is found gone has to be
-    /// accounted for.
+    /// When the processes of the machine cannot be listed. The tree then stays as it was, so that the next walk
+    /// accounts for members that have ended.
     pub(super) fn walk(
         &mut self,
         job: &TrackedJob,
@@ -142,7 +143,7 @@ impl Tree {
         Ok(())
     }
 
-    /// This program, where it can be below the root: it belongs to no job but one that it is the root of.
+    /// This program, where it can be below the root: it belongs to the job only as its root.
     fn left_out(&self, job: &TrackedJob) -> Option<i32> {
         self.pid_in_procfs.filter(|own| !job.is_spawned() && *own != job.pid)
     }
@@ -169,7 +170,7 @@ impl Tree {
         );
     }
 
-    /// For each that is gone, the nearest of its ancestors that is still here. Parents come first here as well.
+    /// For each former member, the nearest of its ancestors that is still here. Parents come first here as well.
     fn find_heirs(&mut self, job: &TrackedJob) {
         for index in 0..self.gone.len() {
             let (before, rest) = self.gone.split_at_mut(index);
@@ -186,7 +187,8 @@ impl Tree {
         }
     }
 
-    /// Finds new members, but for `left_out`. Context switches of those that `were_there` before the tracker count from now.
+    /// Finds new members, except `left_out`. If they `were_there` before the tracker, their context switches count from
+    /// now.
     fn discover(&mut self, job: &TrackedJob, left_out: Option<i32>, were_there: bool, moment: &Moment) {
         let (own_pid, tree_pid) = (self.own_pid, job.pid);
         self.known = self.members.len();
@@ -202,7 +204,7 @@ impl Tree {
             stat.parent == own_pid && stat.exit_signal != 0 && stat.start_time >= root.1 && stat.pid != tree_pid
         };
         let candidates = unknown.iter().filter(|stat| job.adopts_orphans && may_be_adopted(stat));
-        // Marks are asked for by process id.
+        // The mark of a process is read by its process id.
         let mark = job.fork_mark.filter(|_| *has_clock);
         let candidates = candidates.filter(|stat| mark.is_none_or(|mark| !fork_mark::is_on(stat.pid, mark)));
         let orphans = adopted(files, own_pid, candidates.map(|stat| stat.pid).collect());
@@ -215,7 +217,7 @@ impl Tree {
                 is_adopted || is_known(stat.parent, by_pid) && Some(stat.pid) != left_out
             }
         };
-        // Once more for as long as somebody is found, because a child can be listed before its parent.
+        // Repeats while it finds any, because a child can be listed before its parent.
         loop {
             let count = members.len();
             unknown.retain(|stat| {
@@ -235,7 +237,7 @@ impl Tree {
         newcomers.settle(job.adopts_orphans.then_some(own_pid));
     }
 
-    /// Reads `status` of those that have run, in turn, as far as the budget goes.
+    /// Reads `status` of the members that have run, in turn, as far as the budget goes.
     fn read_status(&mut self, moment: &Moment) {
         self.budget.earn(moment.elapsed);
         let count = self.members.len();
@@ -260,12 +262,12 @@ impl Tree {
     }
 }
 
-/// Which of these children of the tracker are orphans that it adopted: they come to its main thread. What its other threads
-/// have started, such as those of plugins and of GPU libraries, is their own. All of them, where the kernel does not tell
-/// (without `CONFIG_PROC_CHILDREN`).
+/// Which of these children of the tracker are adopted orphans: the kernel gives orphans to its main thread. Children of
+/// its other threads, such as those of plugins and GPU libraries, are its own. All of them, where the kernel does not
+/// show it (without `CONFIG_PROC_CHILDREN`).
 fn adopted(files: &mut Files, own_pid: i32, candidates: HashSet<i32>) -> HashSet<i32> {
     let mut adopted = HashSet::new();
-    // The kernel can leave some out while others end.
+    // The kernel can leave some out while other children end.
     for _ in 0..3 {
         if adopted.len() == candidates.len() {
             break;
