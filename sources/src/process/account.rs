@@ -1,20 +1,22 @@
-//! What the tree used in an interval, although its members come and go.
+//! What the tree used in an interval, while its members come and go.
 //!
-//! The account rests on a sum that does not change when a member is reaped. It adds up the counters of each member, which
-//! include those of the children that it has waited for (`cutime`, `cstime`, `cminflt` and `cmajflt` of `/proc/PID/stat`, and
-//! `/proc/PID/io`), and the same counters of those whom the tracker itself has waited for. When a process is reaped, the
-//! kernel adds its counters to those of whoever waited for it, so they leave the sum in one place and come back in another,
-//! and the sum only grows, by what was used. Members that nobody hands on are kept beside it. `settled` holds what those had
-//! used, when they were last seen, whose parent is not in the tree. `lost` holds what an heir in the tree did not take over,
-//! because it ignores `SIGCHLD`; that is known one reading after the death, since at the first one the heir may have been read
-//! just before it waited, and until then `waiting` holds what each heir should take over. `counted` is what was given out so
-//! far: an interval gets the sum less `counted` and never less than 0, so that a sum which is too low for a moment, between a
-//! death and its reaping, is made up for at the next reading and nothing counts twice. It is exact while `settled` and `lost`
-//! are empty, and sampled from then on, because nobody knows what those used after they were last seen. CPU time comes from a
+//! The account rests on a sum that does not change when a member is reaped. It adds the counters of each member, which
+//! include those of the children that it has waited for (`cutime`, `cstime`, `cminflt` and `cmajflt` of
+//! `/proc/PID/stat`, and `/proc/PID/io`), and the counters of the processes that the tracker itself has waited for.
+//! When a process is reaped, the kernel adds its counters to those of the process that waited for it, its heir: they
+//! leave the sum in one place and come back in another, so the sum only grows, by what was used. Counters that no heir
+//! takes over are kept beside the sum. `settled` has the last counters of members that ended without a parent in the
+//! tree. `lost` has what an heir in the tree did not take over, because it ignores `SIGCHLD`. That is known one reading
+//! after the death, because the first reading may have read the heir just before it waited; until then `waiting` has
+//! what each heir should take over. `counted` is what all intervals so far add up to: an interval gets the sum less
+//! `counted`, and never less than 0. So a sum that is too low for a moment, between a death and its reaping, is made up
+//! for at the next reading, and nothing counts twice. The account is exact while `settled` and `lost` are empty, and
+//! sampled from then on, because what those processes used after their last reading is not known. CPU time comes from a
 //! cgroup where the job has one that counts at least as much as the members show.
 //!
-//! An heir whose I/O is hidden, such as a program of another user, does not tell what it took over: `held` has that for as long
-//! as it lives and hides it. Then it is due from its own heir, as what it had used itself is.
+//! The I/O of some heirs cannot be read, such as programs of another user, so it does not show what they took over.
+//! `held` has that while such an heir lives and stays unreadable. When it ends, its own heir should take that over with
+//! the rest.
 
 use std::collections::HashMap;
 
@@ -29,7 +31,7 @@ pub(super) struct Counted {
     pub(super) used: Totals,
     /// Of CPU time.
     pub(super) accounting: ProcessAccounting,
-    /// Whether nothing is missing of all else.
+    /// Whether everything else is complete.
     pub(super) is_whole: bool,
 }
 
@@ -38,13 +40,13 @@ pub(super) struct Account {
     /// Nanoseconds of a clock tick.
     tick: u64,
     settled: Totals,
-    /// An estimate from below.
+    /// A lower bound.
     lost: Totals,
     counted: Totals,
     waiting: HashMap<Heir, Inheritance>,
-    /// The I/O that heirs should have taken over who hide theirs.
+    /// The I/O that heirs should have taken over whose I/O cannot be read.
     held: HashMap<Identity, Totals>,
-    /// What the tracker had waited for at the reading before.
+    /// The counters of what the tracker had waited for, at the reading before.
     reaped_before: Totals,
     has_begun: bool,
 }
@@ -52,16 +54,16 @@ pub(super) struct Account {
 /// What an heir should take over, if it waits for its children.
 #[derive(Debug, Clone, Copy, Default)]
 struct Inheritance {
-    /// What those who ended had used.
+    /// What its children that ended had used.
     used: Totals,
     /// What the heir had taken over before they ended.
     base: Totals,
 }
 
 impl Inheritance {
-    /// The part that the heir has not taken over, now that it has taken over `taken` in all.
+    /// The part that the heir has not taken over, when it has taken over `taken` in all.
     fn missing(&self, taken: Totals, tick: u64) -> Totals {
-        // `cutime` and `cstime` are each cut to whole ticks.
+        // The kernel cuts `cutime` and `cstime` to whole ticks each.
         let cut_off = Totals { cpu: 2 * tick, user: tick, ..Totals::default() };
         self.used.minus(taken.minus(self.base).plus(cut_off))
     }
@@ -81,9 +83,9 @@ impl Account {
         }
     }
 
-    /// What was used since the last call, and how it was counted. The first call counts from birth when the tree was
-    /// `spawned` by the tracker, else from now. No more CPU time is given out than the machine's CPUs can have spent,
-    /// which is what was `possible`; the rest, which belonged to earlier intervals, comes later.
+    /// What was used since the last call, and how it was counted. The first call counts from birth when the tracker
+    /// `spawned` the tree, else from now. An interval gets at most the CPU time that the machine's CPUs had, which is
+    /// `possible`; the rest, which belongs to earlier intervals, comes later.
     pub(super) fn advance(
         &mut self,
         members: &[Member],
@@ -94,7 +96,7 @@ impl Account {
         possible: u64,
     ) -> Counted {
         let taken = Totals::of_reaped(reaped);
-        // Whoever tells again has it in what is told.
+        // The I/O of an heir that can be read again includes what was held for it.
         let tells = |heir: &Identity| members.iter().any(|member| member.identity() == *heir && !member.hides_io);
         self.held.retain(|heir, _| !tells(heir));
         let passed_on = self.find_lost(members, gone, taken);
@@ -105,7 +107,8 @@ impl Account {
         }
         self.reaped_before = taken;
         let (sum, accounting) = self.sum(members, taken, group);
-        // Who was hidden can have ended after its heir was read, unless all is known by now.
+        // A process whose I/O is hidden may have ended after its heir was read, unless everything is known because the
+        // root was reaped.
         let mut ended = gone.iter().map(|gone| &gone.last).filter(|_| !reaped.root);
         let is_told = !members.iter().any(|member| member.hides_io) && !ended.any(|last| last.hides_io);
         let is_whole = is_told && [self.lost, self.settled].iter().all(|missed| *missed == Totals::default());
@@ -113,13 +116,14 @@ impl Account {
         Counted { used: self.give_out(sum, spawned, possible), accounting, is_whole }
     }
 
-    /// All that was ever used, and how its CPU time is known.
+    /// The sum so far, and how its CPU time is known.
     fn sum(&self, members: &[Member], reaped: Totals, group: Option<CpuStat>) -> (Totals, ProcessAccounting) {
         let start = self.held.values().copied().fold(self.settled.plus(reaped), Totals::plus);
         let known = members.iter().fold(start, |sum, member| sum.plus(Totals::of(member, self.tick)));
         let estimated = known.plus(self.lost);
         match group {
-            // The tree has more only when a part of it has left the cgroup. (The cgroup counts in microseconds.)
+            // The members show more than the cgroup only if a part of the tree has left it. (The cgroup counts in
+            // microseconds.)
             Some(group) if group.used.saturating_add(self.tick) >= known.cpu => {
                 let sum = Totals { cpu: group.used.max(known.cpu), user: group.user, ..estimated };
                 (sum, ProcessAccounting::Cgroup)
@@ -129,7 +133,7 @@ impl Account {
         }
     }
 
-    /// The part of the sum that was not given out before. The two parts of CPU time add up to the whole.
+    /// The part of the sum that no interval has yet. The two parts of CPU time add up to the whole.
     fn give_out(&mut self, sum: Totals, spawned: bool, possible: u64) -> Totals {
         if !std::mem::replace(&mut self.has_begun, true) && !spawned {
             self.counted = sum;
@@ -142,9 +146,9 @@ impl Account {
         used
     }
 
-    /// Adds to `lost` what the heirs in `waiting` have not taken over. Those who ended did so before the last reading, so by now
-    /// an heir has waited for them, if it ever will. An heir that has ended itself passes on what it had not taken over
-    /// to its own heir: that is what is returned.
+    /// Adds to `lost` what the heirs in `waiting` have not taken over. Their children ended before the last reading, so
+    /// by now an heir has waited for them, if it ever does. An heir that has ended itself passes on what it had not
+    /// taken over to its own heir: that is returned.
     fn find_lost(&mut self, members: &[Member], gone: &[FormerMember], reaped: Totals) -> HashMap<Heir, Inheritance> {
         let waiting = std::mem::take(&mut self.waiting);
         let mut passed_on = HashMap::<Heir, Inheritance>::new();
@@ -156,7 +160,8 @@ impl Account {
             Some(due.missing(Totals::of_children(&heir.stat, heir.io, self.tick), self.tick))
         };
         let due = waiting.get(&Heir::Tracker).copied().unwrap_or_default();
-        // What the tracker took over and was not expected to: an orphan, whose parent ended before it and was its heir until then.
+        // What the tracker took over unexpectedly: an orphan, which ended after its parent. Until then the parent was
+        // its heir.
         let mut unexpected = reaped.minus(due.base).minus(due.used);
         for gone in gone {
             if let Some(rest) = missing_at(&gone.last) {
@@ -180,7 +185,8 @@ impl Account {
         passed_on
     }
 
-    /// Puts those who ended into `waiting`, together with what heirs who ended `passed_on`, or into `settled`.
+    /// Puts the counters of members that ended into `waiting`, beside what heirs that ended have `passed_on`, or into
+    /// `settled`.
     fn wait_for_heirs(&mut self, members: &[Member], gone: &[FormerMember], passed_on: HashMap<Heir, Inheritance>) {
         self.waiting = passed_on;
         for gone in gone {
@@ -201,7 +207,7 @@ impl Account {
                 due.base = Totals::of_children(&member.stat_before, member.io_before, self.tick);
             }
         }
-        // It can have waited for them in the place of another heir.
+        // The tracker may have waited for them in place of another heir.
         self.waiting.entry(Heir::Tracker).or_default().base = self.reaped_before;
     }
 }
