@@ -1,5 +1,4 @@
-//! A small process of the tracker's own beside the command: a copy of the tracker that answers questions, and ends with
-//! it.
+//! A small process beside the command: a copy of the tracker that answers its questions, and ends with it.
 
 use std::ffi::CStr;
 use std::io::{self, Read, Write};
@@ -14,51 +13,53 @@ use rustix::process::Pid;
 
 use crate::inherited::CommandLine;
 
-/// How long an answer takes at most, on a machine that is very busy.
+/// The longest time that an answer takes, on a machine that is very busy.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
-/// How often one that was killed is replaced. Where something kills it at once, each time, there is none.
-const LIVES: u8 = 100;
+/// How often a companion that was killed is replaced. If something kills each one at once, the tracker does without.
+const MOST_RESTARTS: u8 = 100;
 
-/// Before it there is a question, if there is one at all.
+/// The bytes of a question: its number, and what is asked. An answer has as many: the number, and the answer.
 const QUESTION: usize = 2;
 
-/// What a companion does, in a copy of one thread of many: it must make nothing but system calls.
-pub(super) trait Life: Copy {
-    /// What `ps` shows, so that who looks for the tracker or its command by name does not find the companion.
+/// What a companion does. It runs in a copy of one thread of a process with many, so it must make nothing but system
+/// calls.
+pub(super) trait CompanionTask: Copy {
+    /// What `ps` shows: a search for the tracker or its command by name does not find the companion.
     const NAME: &'static CStr;
 
-    /// Lives, as a child of the tracker, with the line as standard input, this file, if any, as standard output, and
-    /// no other.
-    fn live(self, line: Line, tracker: Pid) -> !;
+    /// Runs as a child of the tracker. Standard input is the line, standard output is `inherited_file`, if any, and no
+    /// other file is open.
+    fn run(self, line: Line, tracker: Pid) -> !;
 
-    /// A file that it keeps.
-    fn keeps(&self) -> Option<BorrowedFd<'_>>;
+    /// The file that it needs beside the line.
+    fn inherited_file(&self) -> Option<BorrowedFd<'_>>;
 }
 
-/// One that is there, or none, where there was no process for it.
+/// A companion, or none where no process could be made for it.
 pub(super) struct Companion {
     command_line: CommandLine,
-    lives: u8,
+    restarts_left: u8,
     present: Option<Present>,
 }
 
 struct Present {
     pid: libc::pid_t,
     line: UnixStream,
-    /// Of the last question, which its answer repeats.
+    /// The number of the last question, which its answer repeats.
     number: u8,
 }
 
 impl Companion {
-    /// Starts it, when all signals are blocked, from the thread that started the command or will.
-    pub(super) fn start(command_line: CommandLine, life: impl Life) -> Self {
-        Self { command_line, lives: LIVES, present: Present::start(command_line, life).ok() }
+    /// Starts it. All signals must be blocked, and the calling thread must be the one that starts the command, or has
+    /// started it.
+    pub(super) fn start(command_line: CommandLine, task: impl CompanionTask) -> Self {
+        Self { command_line, restarts_left: MOST_RESTARTS, present: Present::start(command_line, task).ok() }
     }
 
-    /// There is none, and will be none.
+    /// No companion, now and later.
     pub(super) fn none(command_line: CommandLine) -> Self {
-        Self { command_line, lives: 0, present: None }
+        Self { command_line, restarts_left: 0, present: None }
     }
 
     /// Its process id.
@@ -66,63 +67,63 @@ impl Companion {
         self.present.as_ref().map(|present| present.pid)
     }
 
-    /// What hangs up when it is gone.
+    /// The line, which hangs up when the companion ends.
     pub(super) fn line(&self) -> Option<BorrowedFd<'_>> {
         self.present.as_ref().map(|present| present.line.as_fd())
     }
 
-    /// Starts another one where this one is gone.
-    pub(super) fn revive(&mut self, life: impl Life) {
+    /// Starts another one if this one has ended.
+    pub(super) fn revive(&mut self, task: impl CompanionTask) {
         let is_gone = |line| {
             let mut file = [PollFd::from_borrowed_fd(line, PollFlags::empty())];
             poll(&mut file, Some(&Timespec::default())).is_ok() && !file[0].revents().is_empty()
         };
         if self.line().is_some_and(is_gone) {
-            self.replace(life);
+            self.replace(task);
         }
     }
 
-    /// What it answers. One that gives no answer was killed, or stopped alone, and is replaced.
-    pub(super) fn ask(&mut self, question: u8, life: impl Life) -> Option<bool> {
+    /// Its answer. A companion that does not answer was killed, or stopped alone: it is replaced.
+    pub(super) fn ask(&mut self, question: u8, task: impl CompanionTask) -> Option<bool> {
         let answer = self.present.as_mut()?.ask(question);
-        answer.inspect_err(|_| self.replace(life)).ok()
+        answer.inspect_err(|_| self.replace(task)).ok()
     }
 
-    /// It ends, and is none from now on. `false` when it was none already.
+    /// Ends it for good. `false` when there was none.
     pub(super) fn give_up(&mut self) -> bool {
         self.present.take().is_some()
     }
 
-    /// It is not needed any more, and ends while this process does something else.
+    /// Kills it without waiting for its end: it is not needed any more.
     pub(super) fn dismiss(&self) {
         if let Some(present) = &self.present {
             present.kill();
         }
     }
 
-    fn replace(&mut self, life: impl Life) {
+    fn replace(&mut self, task: impl CompanionTask) {
         self.present = None;
-        if let Some(left) = self.lives.checked_sub(1) {
-            self.lives = left;
-            self.present = Present::start(self.command_line, life).ok();
+        if let Some(left) = self.restarts_left.checked_sub(1) {
+            self.restarts_left = left;
+            self.present = Present::start(self.command_line, task).ok();
         }
     }
 }
 
 impl Present {
-    fn start<L: Life>(command_line: CommandLine, life: L) -> io::Result<Self> {
+    fn start<T: CompanionTask>(command_line: CommandLine, task: T) -> io::Result<Self> {
         let (line, far) = UnixStream::pair()?;
         line.set_read_timeout(Some(ANSWER_LIMIT))?;
         let tracker = rustix::process::getpid();
         // SAFETY: without a stack and flags it is a fork; the copy makes nothing but system calls and ends by `_exit`.
-        // Without an exit signal it is no child that anybody waits for, and no part of the command's tree.
+        // Without an exit signal, an ordinary `wait` does not see it, and it is no part of the command's tree.
         match unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) } as libc::pid_t {
             -1 => Err(io::Error::last_os_error()),
             0 => {
-                // SAFETY: the copy has no other thread, and this one is past reading its arguments.
-                unsafe { command_line.replace(L::NAME) };
-                settle(far.as_fd(), life.keeps(), L::NAME, tracker);
-                life.live(Line, tracker)
+                // SAFETY: the copy has no other thread, and this one has read its arguments.
+                unsafe { command_line.replace(T::NAME) };
+                settle(far.as_fd(), task.inherited_file(), T::NAME, tracker);
+                task.run(Line, tracker)
             }
             pid => Ok(Self { pid, line, number: 0 }),
         }
@@ -141,7 +142,8 @@ impl Present {
     }
 
     fn kill(&self) {
-        // SAFETY: the process is ours and was not waited for yet; nobody else waits for children without an exit signal.
+        // SAFETY: the process is ours and was not waited for yet; nothing else waits for children without an exit
+        // signal.
         unsafe { libc::kill(self.pid, libc::SIGKILL) };
     }
 }
@@ -149,9 +151,9 @@ impl Present {
 impl Drop for Present {
     fn drop(&mut self) {
         self.kill();
-        // Where a sandbox lets nobody be killed, it ends because nobody asks any more.
+        // Where a sandbox forbids to kill it, it ends because the line hangs up.
         let _ = self.line.shutdown(Shutdown::Both);
-        // SAFETY: as above; what it used is of no interest.
+        // SAFETY: as above; its usage is not needed.
         unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), libc::__WCLONE) };
     }
 }
@@ -160,7 +162,7 @@ impl Drop for Present {
 pub(super) struct Line;
 
 impl Line {
-    /// Reads one question and answers it. Without a line there is no tracker any more, and the process ends.
+    /// Reads one question and answers it. When the line hangs up, the tracker has ended, and so does this process.
     pub(super) fn answer(&self, answer: impl FnOnce(u8) -> bool) {
         let mut question = [0; QUESTION];
         if rustix::io::read(self, &mut question) != Ok(question.len()) {
@@ -174,12 +176,12 @@ impl Line {
 
 impl AsFd for Line {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: `settle` has put it there, and it stays.
+        // SAFETY: `settle` put the line at this descriptor, and it stays there.
         unsafe { BorrowedFd::borrow_raw(0) }
     }
 }
 
-/// Keeps the line, what else is to be kept, and nothing more: the command's pipes are not to be held open. All signals
+/// Keeps the line and the inherited file, and closes all else: the command's pipes must not stay open here. All signals
 /// are blocked already, as they are in the tracker.
 fn settle(line: BorrowedFd<'_>, kept: Option<BorrowedFd<'_>>, name: &CStr, tracker: Pid) {
     // SAFETY: system calls on numbers and a constant text; the descriptors that go are those of this copy. Both that

@@ -1,8 +1,8 @@
-//! A companion that nobody stops together with the tracker: it is in a session of its own.
+//! A companion in a session of its own, so that what stops the tracker does not stop it.
 //!
-//! It sees to it that the tracker does not stay stopped when the command does not: nobody who is stopped can notice that
-//! the other one goes on. That the command has ended is an event, which costs nothing to wait for. That it goes on is not, so
-//! only a stop that the tracker asked for is watched over.
+//! It wakes the tracker when the tracker is stopped and the command goes on: a stopped tracker cannot notice that. The
+//! end of the command is an event, which costs nothing to wait for. That it goes on is none, so only a stop that the
+//! tracker asked for is watched.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,44 +11,44 @@ use nix::libc;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::companion::{Companion, Life, Line};
+use super::companion::{Companion, CompanionTask, Line};
 use super::state::is_stopped;
 use crate::inherited::CommandLine;
 
-/// How often it looks whether a command that is stopped goes on.
+/// How often it looks whether a stopped command goes on.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// What can be asked: whether it can watch over a stop, from then on; and the end of that.
+/// The questions: to watch a stop from now on, which it answers with whether it can; and to end that.
 const WATCH: u8 = 1;
 const ENOUGH: u8 = 2;
 
 pub(super) struct Guardian {
     companion: Companion,
     command: Pid,
-    /// The command's, which nobody has waited for yet.
+    /// That of the command, which was not waited for yet.
     pidfd: Option<OwnedFd>,
 }
 
 #[derive(Clone, Copy)]
-struct Guard<'a> {
+struct WatchStops<'a> {
     command: Pid,
     pidfd: Option<BorrowedFd<'a>>,
 }
 
 impl Guardian {
     pub(super) fn start(command_line: CommandLine, command: Pid) -> Self {
-        // Before kernel 5.3 there is no such file, and it watches over the stops that are asked for.
+        // Kernels before 5.3 have no such file. Then it watches only the stops that it is asked for.
         let pidfd = pidfd_open(command, PidfdFlags::empty()).ok();
-        let guard = Guard { command, pidfd: pidfd.as_ref().map(OwnedFd::as_fd) };
-        Self { companion: Companion::start(command_line, guard), command, pidfd }
+        let task = WatchStops { command, pidfd: pidfd.as_ref().map(OwnedFd::as_fd) };
+        Self { companion: Companion::start(command_line, task), command, pidfd }
     }
 
-    /// There is none, and will be none.
+    /// No guardian, now and later.
     pub(super) fn none(command_line: CommandLine, command: Pid) -> Self {
         Self { companion: Companion::none(command_line), command, pidfd: None }
     }
 
-    /// From now on it wakes this process when that is stopped and the command is not. `false` when it cannot.
+    /// From now on it wakes this process when this is stopped and the command is not. `false` when it cannot.
     pub(super) fn watch(&mut self) -> bool {
         self.ask(WATCH)
     }
@@ -63,34 +63,34 @@ impl Guardian {
         self.companion.pid() == Some(pid)
     }
 
-    /// What hangs up when it is gone.
+    /// The line, which hangs up when the guardian ends.
     pub(super) fn line(&self) -> Option<BorrowedFd<'_>> {
         self.companion.line()
     }
 
-    /// Starts another one where this one is gone.
+    /// Starts another one if this one has ended.
     pub(super) fn revive(&mut self) {
-        let guard = Guard { command: self.command, pidfd: self.pidfd.as_ref().map(OwnedFd::as_fd) };
-        self.companion.revive(guard);
+        let task = WatchStops { command: self.command, pidfd: self.pidfd.as_ref().map(OwnedFd::as_fd) };
+        self.companion.revive(task);
     }
 
     fn ask(&mut self, question: u8) -> bool {
-        let guard = Guard { command: self.command, pidfd: self.pidfd.as_ref().map(OwnedFd::as_fd) };
-        self.companion.ask(question, guard).unwrap_or(false)
+        let task = WatchStops { command: self.command, pidfd: self.pidfd.as_ref().map(OwnedFd::as_fd) };
+        self.companion.ask(question, task).unwrap_or(false)
     }
 }
 
-impl Life for Guard<'_> {
+impl CompanionTask for WatchStops<'_> {
     const NAME: &'static CStr = c"stop-guardian";
 
-    fn keeps(&self) -> Option<BorrowedFd<'_>> {
+    fn inherited_file(&self) -> Option<BorrowedFd<'_>> {
         self.pidfd
     }
 
-    fn live(self, line: Line, tracker: Pid) -> ! {
-        // What cannot leave the group is stopped with it, and no worse than that.
+    fn run(self, line: Line, tracker: Pid) -> ! {
+        // If it cannot leave the group, it is stopped with it, which does no further harm.
         let _ = rustix::process::setsid();
-        // SAFETY: it is what `keeps` has named, which was put there.
+        // SAFETY: it is the `inherited_file`, which was put there.
         let pidfd = self.pidfd.map(|_| unsafe { BorrowedFd::borrow_raw(1) });
         let [tracker, command] = [tracker, self.command].map(|pid| pid.as_raw_nonzero().get());
         let (mut watches, mut has_ended) = (false, false);
@@ -98,7 +98,7 @@ impl Life for Guard<'_> {
             let death = if has_ended { None } else { pidfd };
             let mut files = [
                 PollFd::new(&line, PollFlags::IN),
-                // Without it the line is there twice.
+                // Without a pidfd the line is there twice.
                 death.map_or(PollFd::new(&line, PollFlags::IN), |file| PollFd::from_borrowed_fd(file, PollFlags::IN)),
             ];
             let _ = poll(&mut files, (watches || has_ended).then_some(&LOOK));

@@ -1,9 +1,9 @@
-//! A companion in the tracker's process group that blocks every signal and does nothing: what is pending there was sent to
-//! the whole group.
+//! A companion in the tracker's process group that blocks every signal and does nothing. A signal that is pending there
+//! was sent to the whole group.
 //!
-//! The kernel goes through a group from its youngest member to its oldest, so what the tracker has got of such a signal
-//! the witness has had before. It is older than the command, so it knows of all that the command can have got; what it
-//! got before the command was born, the command makes up for.
+//! The kernel signals a group from its youngest member to its oldest, so the witness gets such a signal before the
+//! tracker does. The witness is older than the command, so it also has all group signals that the command gets. Those
+//! that it got before the command was born, the command sends itself.
 
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
@@ -11,11 +11,11 @@ use std::os::fd::BorrowedFd;
 use nix::libc;
 use rustix::process::Pid;
 
-use super::companion::{Companion, Life, Line};
+use super::companion::{Companion, CompanionTask, Line};
 use super::state::{is_stopped, pending_of};
 use crate::inherited::CommandLine;
 
-/// Those that can be caught.
+/// The stop signals that can be caught.
 const STOPS: [i32; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 
 pub(super) struct Witness {
@@ -23,32 +23,32 @@ pub(super) struct Witness {
 }
 
 #[derive(Clone, Copy)]
-struct Testify;
+struct RecordGroupSignals;
 
 impl Witness {
-    /// Starts it, when all signals are blocked, from the thread that will start the command.
+    /// Starts it. All signals must be blocked, and the calling thread must be the one that starts the command.
     pub(super) fn start(command_line: CommandLine) -> Self {
         if next_child_is_init() {
             return Self { companion: Companion::none(command_line) };
         }
-        let mut companion = Companion::start(command_line, Testify);
-        // Without that, what the group gets before the command is born would be lost.
+        let mut companion = Companion::start(command_line, RecordGroupSignals);
+        // It is of no use if its pending signals cannot be read: group signals from before the command would be lost.
         if companion.pid().is_some_and(|pid| pending_of(pid).is_none()) {
             companion.give_up();
         }
         Self { companion }
     }
 
-    /// Makes room for a process of more use. `false` when there was none already.
+    /// Ends it to make room for a more useful process. `false` when there was none.
     pub(super) fn give_up(&mut self) -> bool {
         self.companion.give_up()
     }
 
-    /// Sends the calling process, which becomes the command, what the group was sent before there was that process.
-    /// Async-signal-safe.
+    /// Sends the calling process, which becomes the command, the signals that the group got before this process was
+    /// born. Async-signal-safe.
     pub(super) fn catch_up(&self) {
         let Some(pid) = self.companion.pid() else { return };
-        // In this order: what comes in between is only here.
+        // In this order: a signal that comes in between shows only in the second reading.
         let (witness, own) = (pending_of(pid), own_pending());
         let missed = witness.unwrap_or_default() & !own.unwrap_or(u64::MAX);
         for signal in (1..=64).filter(|signal| missed & (1 << (signal - 1)) != 0) {
@@ -57,21 +57,22 @@ impl Witness {
         }
     }
 
-    /// Whether this signal, which has arrived here, went to the whole group. Each one is told of once.
-    /// `None` where that is not known.
+    /// Whether this signal, which this process got, went to the whole group. The answer is given once for each signal.
+    /// `None` where it is not known.
     pub(super) fn group_had(&mut self, signal: i32) -> Option<bool> {
         if signal == libc::SIGCONT {
-            // It may not have come as far as the witness, and continues that as well.
+            // The signal may not have reached the witness yet. It also continues the witness.
             let_group_signals_arrive();
         }
-        // The group's SIGCONT would have continued it.
+        // A SIGCONT to the group would have continued the witness.
         if self.goes_on_after_a_stop() && signal == libc::SIGCONT {
             return Some(false);
         }
-        self.companion.ask(u8::try_from(signal).ok()?, Testify)
+        self.companion.ask(u8::try_from(signal).ok()?, RecordGroupSignals)
     }
 
-    /// What the group was stopped by is done with: this process was continued alone. A `CONT` to the group makes it forgotten.
+    /// Forgets the stop signals of the group: this process was continued alone. A `CONT` to the group makes the kernel
+    /// forget them.
     pub(super) fn forget_stops(&mut self) {
         STOPS.into_iter().for_each(|stop| _ = self.group_had(stop));
     }
@@ -86,14 +87,14 @@ impl Witness {
         self.companion.pid() == Some(pid)
     }
 
-    /// What hangs up when it is gone.
+    /// The line, which hangs up when the witness ends.
     pub(super) fn line(&self) -> Option<BorrowedFd<'_>> {
         self.companion.line()
     }
 
-    /// Starts another one where this one is gone.
+    /// Starts another one if this one has ended.
     pub(super) fn revive(&mut self) {
-        self.companion.revive(Testify);
+        self.companion.revive(RecordGroupSignals);
     }
 
     /// It is not needed any more.
@@ -101,30 +102,30 @@ impl Witness {
         self.companion.dismiss();
     }
 
-    /// Continues it where it is stopped: it was stopped alone, or the tracker was continued alone.
+    /// Continues the witness if it is stopped: it was stopped alone, or the tracker was continued alone.
     fn goes_on_after_a_stop(&mut self) -> bool {
         let Some(pid) = self.companion.pid() else { return false };
         let was_stopped = is_stopped(pid) == Some(true);
         if was_stopped {
             // SAFETY: a system call on numbers; the process is ours and was not waited for.
             unsafe { libc::kill(pid, libc::SIGCONT) };
-            // That one was not the group's.
-            self.companion.ask(libc::SIGCONT as u8, Testify);
+            // This SIGCONT did not go to the group.
+            self.companion.ask(libc::SIGCONT as u8, RecordGroupSignals);
         }
         was_stopped
     }
 }
 
-impl Life for Testify {
+impl CompanionTask for RecordGroupSignals {
     const NAME: &'static CStr = c"signal-witness";
 
-    fn live(self, line: Line, _: Pid) -> ! {
+    fn run(self, line: Line, _: Pid) -> ! {
         loop {
             line.answer(|signal| take_pending(signal.into()));
         }
     }
 
-    fn keeps(&self) -> Option<BorrowedFd<'_>> {
+    fn inherited_file(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 }
@@ -136,14 +137,14 @@ fn next_child_is_init() -> bool {
     namespace("pid").is_some_and(|own| namespace("pid_for_children") != Some(own))
 }
 
-/// Waits until no signal is on its way through a group, having reached some of it and not all: meanwhile the kernel holds a
-/// lock for reading that this call takes for writing, before it finds that there is no such process.
+/// Waits until no signal is on its way through a group, delivered to some of its members and not to all. Meanwhile the
+/// kernel holds a lock for reading, which this call takes for writing before it finds that there is no such process.
 pub(super) fn let_group_signals_arrive() {
     // SAFETY: a system call on numbers.
     unsafe { libc::setpgid(i32::MAX, 1) };
 }
 
-/// Whether the signal was pending here. It is no longer.
+/// Whether the signal was pending here. It is removed.
 fn take_pending(signal: i32) -> bool {
     // SAFETY: the set is valid, for which zeros are a value, and both outlive the call, which does not wait.
     unsafe {
@@ -154,7 +155,7 @@ fn take_pending(signal: i32) -> bool {
     }
 }
 
-/// Whether a stop of this process, or of the group, waits to be taken.
+/// Whether a stop signal to this process or the group is pending.
 pub(super) fn is_stop_pending() -> bool {
     let_group_signals_arrive();
     let own = own_pending().unwrap_or_default();
