@@ -8,11 +8,11 @@ use resource_tracker_metrics::cpu_list;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
+use crate::backoff::BackoffSchedule;
 use crate::job::JobDetails;
 use crate::pid_namespace::speaks_of_us;
 use crate::procfile::attribute;
 use crate::scan::number;
-use crate::slowing::Slowing;
 
 /// How often they are looked at, after a while.
 const RARELY: Duration = Duration::from_secs(5);
@@ -32,7 +32,7 @@ impl SourceConfig for AffinityConfig {
         Ok(Some(Box::new(AffinitySource {
             procfs: host.procfs.clone(),
             present: present.and_then(|list| cpu_list::count(&list)),
-            looks: Slowing::until(RARELY),
+            looks: BackoffSchedule::until(RARELY),
             allowed: CpuSet::new(),
             cpus: None,
         })))
@@ -59,7 +59,7 @@ struct AffinitySource {
     procfs: PathBuf,
     /// How many CPUs the machine has.
     present: Option<u64>,
-    looks: Slowing,
+    looks: BackoffSchedule,
     allowed: CpuSet,
     /// The same as a list.
     cpus: Option<String>,

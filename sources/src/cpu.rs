@@ -9,7 +9,7 @@ use resource_tracker_metrics::{CpuMetrics, cpu_list};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::gains::Gains;
+use crate::counter_deltas::CounterDeltas;
 use crate::process_count::{ProcessCount, Tasks};
 use crate::procfile::{FASTEST, ProcFile, percent, rate};
 use crate::scan::{decimal, find_near, number, words};
@@ -30,7 +30,7 @@ impl SourceConfig for CpuConfig {
             window: None,
             online: String::new(),
             now: Stat::default(),
-            gains: Gains::new("cpu"),
+            deltas: CounterDeltas::new("cpu"),
             hertz: rustix::param::clock_ticks_per_second() as f64,
         })))
     }
@@ -50,7 +50,7 @@ struct Cpu {
     /// The CPUs that are online.
     online: String,
     now: Stat,
-    gains: Gains,
+    deltas: CounterDeltas,
     /// Ticks a second of the kernel's CPU times.
     hertz: f64,
 }
@@ -81,7 +81,7 @@ impl Source for Cpu {
         cpu.per_core_cpus.clone_from(&self.online);
         fill(cpu, before, &self.now, self.hertz);
         let mut rate_of = |now: Option<u64>, before: Option<u64>| {
-            let gained = now.zip(before).and_then(|(now, before)| self.gains.of("/proc/stat", now, before));
+            let gained = now.zip(before).and_then(|(now, before)| self.deltas.of("/proc/stat", now, before));
             rate(gained.unwrap_or(0), 0, secs)
         };
         cpu.context_switches_per_sec = rate_of(self.now.context_switches, before.context_switches);

@@ -10,7 +10,7 @@ use resource_tracker_metrics::{Energy, EnergyMetrics};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::gains::Gains;
+use crate::counter_deltas::CounterDeltas;
 use crate::procfile::{ProcFile, assign, attribute};
 use crate::scan::{number, words};
 
@@ -34,7 +34,7 @@ impl SourceConfig for EnergyConfig {
         if domains.iter().all(|domain| domain.energy.is_none()) {
             log::warn!("source energy: {} cannot be read without being root; its values are null", root.display());
         }
-        Ok(Some(Box::new(Rapl { domains, gains: Gains::new("energy") })))
+        Ok(Some(Box::new(Rapl { domains, deltas: CounterDeltas::new("energy") })))
     }
 
     /// A counter is read by a driver, on the CPUs that it is of.
@@ -54,7 +54,7 @@ const IMPOSSIBLE: f64 = 2000.0;
 
 struct Rapl {
     domains: Vec<Domain>,
-    gains: Gains,
+    deltas: CounterDeltas,
 }
 
 struct Domain {
@@ -84,12 +84,12 @@ impl Domain {
     }
 
     /// Microjoules since the last reading, and the time since; 0 the first time. `None` when the counter began anew.
-    fn used(&mut self, at: Instant, gains: &mut Gains) -> Option<(u64, Duration)> {
+    fn used(&mut self, at: Instant, deltas: &mut CounterDeltas) -> Option<(u64, Duration)> {
         let now = self.energy.as_mut()?.parse(|text| number(words(text).next()?))?;
         let (before, then) = self.before.replace((now, at)).unwrap_or((now, at));
         let time = at.saturating_duration_since(then);
         let wrapped = if now < before { wrapped(self.range, before, now, time) } else { None };
-        Some((wrapped.or_else(|| gains.of(&self.domain, now, before))?, time))
+        Some((wrapped.or_else(|| deltas.of(&self.domain, now, before))?, time))
     }
 }
 
@@ -114,7 +114,7 @@ impl Source for Rapl {
             assign(&mut metrics.domain, &domain.domain);
             assign(&mut metrics.name, &domain.name);
             let used =
-                domain.used(tick.at, &mut self.gains).map(|(micros, time)| (micros as f64 / 1e6, time.as_secs_f64()));
+                domain.used(tick.at, &mut self.deltas).map(|(micros, time)| (micros as f64 / 1e6, time.as_secs_f64()));
             metrics.joules = used.map(|(joules, _)| joules);
             metrics.watts = used.map(|(joules, secs)| if secs > 0.0 { joules / secs } else { 0.0 });
         }

@@ -2,8 +2,10 @@
 //! its parsing and its tests.
 
 mod affinity;
+mod backoff;
 pub mod cgroup;
 mod cloud;
+mod counter_deltas;
 mod cpu;
 pub mod cpufreq;
 mod derived;
@@ -13,7 +15,6 @@ mod energy;
 pub mod fork_mark;
 #[doc(hidden)]
 pub mod fuzzing;
-mod gains;
 mod gpu;
 mod host;
 pub mod job;
@@ -30,7 +31,6 @@ mod procfile;
 mod run;
 pub mod run_queue;
 mod scan;
-mod slowing;
 pub mod tcp;
 
 pub use affinity::AffinityConfig;

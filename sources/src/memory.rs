@@ -8,7 +8,7 @@ use resource_tracker_metrics::MemoryMetrics;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::gains::Gains;
+use crate::counter_deltas::CounterDeltas;
 use crate::procfile::{FASTEST, ProcFile, percent, rate, unreadable};
 use crate::scan::{lines, number, value_of, words};
 
@@ -44,12 +44,12 @@ struct Faults {
     vmstat: ProcFile,
     before: Option<(u64, Instant)>,
     rate: Option<f64>,
-    gains: Gains,
+    deltas: CounterDeltas,
 }
 
 impl Faults {
     fn new(vmstat: ProcFile) -> Self {
-        Self { vmstat, before: None, rate: None, gains: Gains::new("memory") }
+        Self { vmstat, before: None, rate: None, deltas: CounterDeltas::new("memory") }
     }
 
     fn rate(&mut self, now: Instant) -> Option<f64> {
@@ -58,7 +58,7 @@ impl Faults {
             let count = self.vmstat.parse(|text| value_of(text, "pgmajfault"))?;
             let (before, _) = self.before.replace((count, now)).unwrap_or((count, now));
             let secs = passed.unwrap_or_default().as_secs_f64();
-            self.rate = self.gains.of("/proc/vmstat", count, before).map(|gained| rate(gained, 0, secs));
+            self.rate = self.deltas.of("/proc/vmstat", count, before).map(|gained| rate(gained, 0, secs));
         }
         self.rate
     }

@@ -10,7 +10,7 @@ use resource_tracker_metrics::{PressureMetrics, ResourcePressure, Stall};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::gains::Gains;
+use crate::counter_deltas::CounterDeltas;
 use crate::procfile::{FASTEST, ProcFile, percent};
 use crate::scan::{decimal, lines, number, words};
 
@@ -24,7 +24,7 @@ impl SourceConfig for PressureConfig {
         // With `psi=0` the files are there and opening them fails.
         let open = |name| Resource::open(host.procfs.join("pressure").join(name));
         let [cpu, memory, io, irq] = ["cpu", "memory", "io", "irq"].map(open);
-        let pressure = Pressure { cpu, memory, io, irq, gains: Gains::new("pressure") };
+        let pressure = Pressure { cpu, memory, io, irq, deltas: CounterDeltas::new("pressure") };
         let here = [&pressure.cpu, &pressure.memory, &pressure.io, &pressure.irq]
             .iter()
             .any(|resource| resource.file.is_some());
@@ -47,13 +47,13 @@ struct Pressure {
     memory: Resource,
     io: Resource,
     irq: Resource,
-    gains: Gains,
+    deltas: CounterDeltas,
 }
 
 impl Source for Pressure {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        let Self { cpu, memory, io, irq, gains } = self;
-        let mut read = |resource: &mut Resource| resource.read(tick.at, gains);
+        let Self { cpu, memory, io, irq, deltas } = self;
+        let mut read = |resource: &mut Resource| resource.read(tick.at, deltas);
         let cpu = read(cpu).map(|cpu| ResourcePressure { full: None, ..cpu });
         let irq = read(irq).and_then(|irq| irq.full);
         *out.section() = PressureMetrics { cpu, memory: read(memory), io: read(io), irq };
@@ -73,12 +73,12 @@ impl Resource {
     }
 
     /// `None` where the kernel does not say, or began anew; a file that fails once is tried again at the next tick.
-    fn read(&mut self, at: Instant, gains: &mut Gains) -> Option<ResourcePressure> {
+    fn read(&mut self, at: Instant, deltas: &mut CounterDeltas) -> Option<ResourcePressure> {
         let now = self.file.as_mut()?.parse(parse)?;
         let (before, then) = self.before.replace((now, at)).unwrap_or((now, at));
         let micros = at.saturating_duration_since(then).as_secs_f64() * 1e6;
         let mut stall = |now: Line, before: Line| {
-            let waited = gains.of("/proc/pressure", now.total, before.total)?;
+            let waited = deltas.of("/proc/pressure", now.total, before.total)?;
             Some(Stall { avg10_pct: now.avg10, interval_pct: percent(waited as f64, micros).min(100.0) })
         };
         Some(ResourcePressure {
@@ -129,9 +129,9 @@ mod tests {
             &path,
             "some avg10=1.50 avg60=0.00 avg300=0.00 total=1000000\nfull avg10=0.25 avg60=0.00 avg300=0.00 total=500000\n",
         )?;
-        let (mut resource, mut gains) = (Resource::open(path.clone()), Gains::new("pressure"));
+        let (mut resource, mut deltas) = (Resource::open(path.clone()), CounterDeltas::new("pressure"));
         let start = Instant::now();
-        let mut read = |seconds| resource.read(start + Duration::from_secs(seconds), &mut gains);
+        let mut read = |seconds| resource.read(start + Duration::from_secs(seconds), &mut deltas);
         assert_eq!(read(0).map(|pressure| pressure.some.interval_pct), Some(0.0));
         std::fs::write(
             &path,

@@ -2,7 +2,7 @@
 
 use resource_tracker_core::prelude::*;
 
-use crate::gains::Gains;
+use crate::counter_deltas::CounterDeltas;
 use crate::procfile::ProcFile;
 use crate::scan::{find_near, lines, numbers};
 
@@ -37,7 +37,7 @@ impl SourceConfig for RunQueueConfig {
         Ok(Some(Box::new(RunQueue {
             schedstat: ProcFile::open(host.procfs.join("schedstat"))?,
             cpus: Vec::new(),
-            gains: Gains::new("run-queue"),
+            deltas: CounterDeltas::new("run-queue"),
         })))
     }
 
@@ -50,7 +50,7 @@ struct RunQueue {
     schedstat: ProcFile,
     /// Those of a CPU that is offline go on when it comes back.
     cpus: Vec<Cpu>,
-    gains: Gains,
+    deltas: CounterDeltas,
 }
 
 /// What is counted of one since it first came up.
@@ -63,14 +63,14 @@ struct Cpu {
 
 impl Source for RunQueue {
     fn collect(&mut self, _: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        *out.section() = since(self.schedstat.read_to_end()?, &mut self.cpus, &mut self.gains);
+        *out.section() = since(self.schedstat.read_to_end()?, &mut self.cpus, &mut self.deltas);
         Ok(())
     }
 }
 
 /// What came since these were read, which become those of now. One that is new begins now; where one began anew, the sum is
 /// not known.
-fn since(text: &[u8], cpus: &mut Vec<Cpu>, gains: &mut Gains) -> RunQueueMetrics {
+fn since(text: &[u8], cpus: &mut Vec<Cpu>, deltas: &mut CounterDeltas) -> RunQueueMetrics {
     let (mut wait_nanos, mut turns) = (0u64, 0u64);
     let (mut was_known, mut has_fallen) = (false, false);
     for (place, now) in lines(text).filter_map(parse_line).enumerate() {
@@ -79,7 +79,7 @@ fn since(text: &[u8], cpus: &mut Vec<Cpu>, gains: &mut Gains) -> RunQueueMetrics
             continue;
         };
         let before = std::mem::replace(&mut cpus[known], now);
-        let mut gained = |now, before| gains.of("/proc/schedstat", now, before);
+        let mut gained = |now, before| deltas.of("/proc/schedstat", now, before);
         match (gained(now.wait_nanos, before.wait_nanos), gained(now.turns, before.turns)) {
             (Some(nanos), Some(more)) => {
                 wait_nanos = wait_nanos.saturating_add(nanos);
@@ -119,8 +119,8 @@ mod tests {
         };
         let mut cpus = vec![Cpu { number: 0, wait_nanos: 10, turns: 1 }, Cpu { number: 1, wait_nanos: 20, turns: 1 }];
         let expected = RunQueueMetrics { wait_secs: Some(0.004), turns: Some(8), wait_ms_per_turn: Some(0.5) };
-        let mut gains = Gains::new("run-queue");
-        let mut since = |text: &[u8], cpus: &mut Vec<Cpu>| since(text, cpus, &mut gains);
+        let mut deltas = CounterDeltas::new("run-queue");
+        let mut since = |text: &[u8], cpus: &mut Vec<Cpu>| since(text, cpus, &mut deltas);
         assert_eq!(since(text(4_000_010).as_bytes(), &mut cpus), expected);
         assert_eq!((cpus[0].wait_nanos, cpus[1].turns), (4_000_010, 6));
         let none = RunQueueMetrics { wait_secs: Some(0.0), turns: Some(0), wait_ms_per_turn: None };
@@ -159,7 +159,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_text_is_read_or_refused(text in "(cpu[0-9 ]{0,60}\n|[a-z0-9 ]{0,20}\n){0,6}") {
-            since(text.as_bytes(), &mut Vec::new(), &mut Gains::new("run-queue"));
+            since(text.as_bytes(), &mut Vec::new(), &mut CounterDeltas::new("run-queue"));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use resource_tracker_core::prelude::*;
 
-use crate::gains::Gains;
+use crate::counter_deltas::CounterDeltas;
 use crate::procfile::ProcFile;
 use crate::scan::{lines, number, words};
 
@@ -36,7 +36,7 @@ impl SourceConfig for TcpConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         let snmp = ProcFile::open(host.procfs.join("self/net/snmp"))?;
         let netstat = ProcFile::open_if_present(host.procfs.join("self/net/netstat"));
-        Ok(Some(Box::new(Tcp { snmp, netstat, before: [None; 3], gains: Gains::new("tcp") })))
+        Ok(Some(Box::new(Tcp { snmp, netstat, before: [None; 3], deltas: CounterDeltas::new("tcp") })))
     }
 }
 
@@ -45,7 +45,7 @@ struct Tcp {
     netstat: Option<ProcFile>,
     /// What each said last.
     before: [Option<u64>; 3],
-    gains: Gains,
+    deltas: CounterDeltas,
 }
 
 impl Source for Tcp {
@@ -57,7 +57,7 @@ impl Source for Tcp {
         };
         let (overflows, drops) = self.netstat.as_mut().and_then(|file| file.parse(listen)).unzip();
         let [retransmits_before, overflows_before, drops_before] = &mut self.before;
-        let mut gained = |now, before| self.gains.since("TCP", now, before);
+        let mut gained = |now, before| self.deltas.since("TCP", now, before);
         *out.section() = TcpMetrics {
             retransmits: gained(retransmits, retransmits_before),
             listen_overflows: gained(overflows, overflows_before),

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::hierarchy::Hierarchy;
+use crate::backoff::BackoffSchedule;
 use crate::procfile::read_into;
 use crate::scan::lines;
-use crate::slowing::Slowing;
 
 /// Limits can be changed while the job runs, and it can go elsewhere, but they rarely are and it rarely does.
 pub(super) const LIMITS_EVERY: Duration = Duration::from_secs(5);
@@ -17,14 +17,14 @@ pub(super) struct Membership {
     path: PathBuf,
     text: Vec<u8>,
     buffer: Vec<u8>,
-    looks: Slowing,
+    looks: BackoffSchedule,
     hierarchy: Hierarchy,
 }
 
 impl Membership {
     /// It is here `now`. A command that has just been started may not be yet.
     pub(super) fn new(procfs: &Path, root: i32, hierarchy: Hierarchy, now: Instant) -> Self {
-        let mut looks = Slowing::until(LIMITS_EVERY);
+        let mut looks = BackoffSchedule::until(LIMITS_EVERY);
         looks.is_due(now);
         let path = procfs.join(root.to_string()).join("cgroup");
         Self { path, text: Vec::new(), buffer: Vec::new(), looks, hierarchy }

@@ -17,7 +17,7 @@ use resource_tracker_metrics::CgroupMetrics;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::gains::Gains;
+use crate::counter_deltas::CounterDeltas;
 use crate::job::{Group, GroupReading, JobCgroup, JobDetails};
 use crate::procfile::{assign, mib, percent};
 use files::{Files, Reading};
@@ -75,7 +75,7 @@ struct State {
     limits: Limits,
     limits_at: Instant,
     pressure: Option<Pressure>,
-    gains: Gains,
+    deltas: CounterDeltas,
 }
 
 impl Source for Cgroup {
@@ -169,8 +169,8 @@ impl State {
         let is_made = directories == *made && directories != JobCgroup::default();
         let mut group = (!is_made).then(|| Group::open(&directories));
         let before = with_kills(files.read(&read(&mut group, observed, now, false)), &kills_below);
-        let gains = Gains::new("cgroup");
-        Some(Self { path, hierarchy, group, files, kills_below, before, limits, limits_at: now, pressure, gains })
+        let deltas = CounterDeltas::new("cgroup");
+        Some(Self { path, hierarchy, group, files, kills_below, before, limits, limits_at: now, pressure, deltas })
     }
 
     fn collect(&mut self, tick: &Tick, observed: &GroupReading, metrics: &mut CgroupMetrics) {
@@ -185,7 +185,7 @@ impl State {
         let now = with_kills(self.files.read(&group), &self.kills_below);
         let before = self.before;
         self.before = now.or_before(&before);
-        let mut since = |now: u64, before: u64| self.gains.of(&self.path, now, before);
+        let mut since = |now: u64, before: u64| self.deltas.of(&self.path, now, before);
         assign(&mut metrics.path, &self.path);
         metrics.cpu_limit_cores = self.limits.cores;
         assign(&mut metrics.cpuset_cpus, &self.limits.cpus);
@@ -219,7 +219,7 @@ impl State {
 
     fn collect_pressure(&mut self, is_wanted: bool, metrics: &mut CgroupMetrics) {
         let pressure = self.pressure.as_mut().filter(|_| is_wanted);
-        let [cpu, memory, io] = pressure.map(|pressure| pressure.read(&mut self.gains)).unwrap_or_default();
+        let [cpu, memory, io] = pressure.map(|pressure| pressure.read(&mut self.deltas)).unwrap_or_default();
         (metrics.cpu_pressure_some_secs, metrics.cpu_pressure_full_secs) = (cpu.some, cpu.full);
         (metrics.memory_pressure_some_secs, metrics.memory_pressure_full_secs) = (memory.some, memory.full);
         (metrics.io_pressure_some_secs, metrics.io_pressure_full_secs) = (io.some, io.full);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::gains::Gains;
+use crate::counter_deltas::CounterDeltas;
 use crate::pressure::parse;
 use crate::procfile::ProcFile;
 
@@ -21,8 +21,8 @@ impl Pressure {
     }
 
     /// What came since the last call: of `cpu`, `memory` and `io`.
-    pub(super) fn read(&mut self, gains: &mut Gains) -> [Stalled; 3] {
-        [&mut self.cpu, &mut self.memory, &mut self.io].map(|resource| resource.read(gains))
+    pub(super) fn read(&mut self, deltas: &mut CounterDeltas) -> [Stalled; 3] {
+        [&mut self.cpu, &mut self.memory, &mut self.io].map(|resource| resource.read(deltas))
     }
 }
 
@@ -59,10 +59,10 @@ impl Resource {
         Some(Totals { some: lines.some.total, full: lines.full.map(|full| full.total) })
     }
 
-    fn read(&mut self, gains: &mut Gains) -> Stalled {
+    fn read(&mut self, deltas: &mut CounterDeltas) -> Stalled {
         let Some(now) = self.look() else { return Stalled::default() };
         let Some(before) = self.before.replace(now) else { return Stalled::default() };
-        let mut secs = |now, before| Some(gains.of("the pressure", now, before)? as f64 / 1e6);
+        let mut secs = |now, before| Some(deltas.of("the pressure", now, before)? as f64 / 1e6);
         Stalled {
             some: secs(now.some, before.some),
             full: now.full.zip(before.full).and_then(|(now, before)| secs(now, before)),
@@ -83,9 +83,9 @@ mod tests {
             let text = format!("some avg10=0.00 avg60=0.00 avg300=0.00 total={some}\n{full}");
             fs::write(directory.path().join("cpu.pressure"), text).unwrap();
         };
-        let mut gains = Gains::new("cgroup");
+        let mut deltas = CounterDeltas::new("cgroup");
         let mut read = |pressure: &mut Pressure| {
-            let [cpu, memory, io] = pressure.read(&mut gains);
+            let [cpu, memory, io] = pressure.read(&mut deltas);
             assert_eq!([memory, io], [Stalled::default(); 2], "no such files");
             (cpu.some, cpu.full)
         };

@@ -9,8 +9,8 @@ use super::allocation::Allocation;
 use crate::gpu;
 use crate::host::HostFacts;
 
-/// How long the facts wait for GPUs that are being looked for: NVML takes a while to begin.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long the facts wait for GPUs while their sources start: NVML takes a while.
+const GPU_WAIT: Duration = Duration::from_secs(3);
 
 /// Fills `host`.
 #[derive(Default)]
@@ -37,7 +37,7 @@ impl Derivation for HostDerivation {
         }
         let Some((host, since)) = &self.seen else { return Ok(()) };
         let gpus = gpus(sample);
-        let waits = gpus == Gpu::Awaited && tick.at.saturating_duration_since(*since) < PATIENCE;
+        let waits = gpus == Gpu::Awaited && tick.at.saturating_duration_since(*since) < GPU_WAIT;
         let mut facts = HostMetrics::default();
         if !self.is_told && (tick.last || !waits) {
             self.is_told = true;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use resource_tracker_core::Host;
 
 use super::constants::{SECTOR, SURVEY};
-use crate::gains::Gains;
+use crate::counter_deltas::CounterDeltas;
 use crate::procfile::ProcFile;
 use crate::scan::{find_near, lines, number, numbers, words};
 
@@ -41,26 +41,26 @@ impl Counters {
     }
 }
 
-/// What was done between two readings.
+/// Transfers between two readings.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Done {
+pub(super) struct TransferDeltas {
     pub(super) completed: u64,
     pub(super) bytes: u64,
     millis: Option<u64>,
 }
 
-impl Done {
+impl TransferDeltas {
     pub(super) fn latency_ms(&self) -> Option<f64> {
         (self.completed > 0).then_some(self.millis? as f64 / self.completed as f64)
     }
 }
 
 impl Transfers {
-    /// What was done since; `None` when the counters of the device began anew.
-    pub(super) fn since(&self, before: &Self, device: &str, gains: &mut Gains) -> Option<Done> {
-        Some(Done {
-            completed: gains.of(device, self.completed, before.completed)?,
-            bytes: gains.of(device, self.sectors, before.sectors)?.saturating_mul(SECTOR),
+    /// The transfers since `before`; `None` when the counters of the device started again.
+    pub(super) fn since(&self, before: &Self, device: &str, deltas: &mut CounterDeltas) -> Option<TransferDeltas> {
+        Some(TransferDeltas {
+            completed: deltas.of(device, self.completed, before.completed)?,
+            bytes: deltas.of(device, self.sectors, before.sectors)?.saturating_mul(SECTOR),
             // The kernel keeps it in 32 bits, which go round.
             millis: self.millis.checked_sub(before.millis),
         })

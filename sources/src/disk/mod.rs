@@ -19,7 +19,7 @@ use resource_tracker_metrics::{DiskMetrics, Disks};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::gains::Gains;
+use crate::counter_deltas::CounterDeltas;
 use crate::procfile::{FIRST_ANSWER, assign, percent, rate};
 use constants::{SECTOR, SURVEY};
 use counters::{Counters, Devices};
@@ -44,7 +44,7 @@ impl SourceConfig for DiskConfig {
             asked: now,
             first_wait: FIRST_ANSWER,
             has_news: false,
-            gains: Gains::new("disk"),
+            deltas: CounterDeltas::new("disk"),
         })))
     }
 }
@@ -63,7 +63,7 @@ struct Disk {
     first_wait: Duration,
     /// Whether a device came up or began to work that was not known.
     has_news: bool,
-    gains: Gains,
+    deltas: CounterDeltas,
 }
 
 impl Source for Disk {
@@ -104,7 +104,7 @@ impl Disk {
                     Some(time) => {
                         set_identity(disk, device.name(), identity);
                         let (before, now) = self.devices.counters(device, &identity.paths);
-                        set_counters(disk, &before, &now, time, &mut self.gains);
+                        set_counters(disk, &before, &now, time, &mut self.deltas);
                     }
                     None => {
                         *disk = DiskMetrics::default();
@@ -141,11 +141,11 @@ fn set_identity(disk: &mut DiskMetrics, name: &str, identity: &Identity) {
 }
 
 /// What was counted in this time; null where a counter began anew.
-fn set_counters(disk: &mut DiskMetrics, before: &Counters, now: &Counters, time: Duration, gains: &mut Gains) {
+fn set_counters(disk: &mut DiskMetrics, before: &Counters, now: &Counters, time: Duration, deltas: &mut CounterDeltas) {
     let (secs, millis) = (time.as_secs_f64(), time.as_secs_f64() * 1e3);
     let per_sec = |count: u64| rate(count, 0, secs);
-    let reads = now.reads.since(&before.reads, &disk.device, gains);
-    let writes = now.writes.since(&before.writes, &disk.device, gains);
+    let reads = now.reads.since(&before.reads, &disk.device, deltas);
+    let writes = now.writes.since(&before.writes, &disk.device, deltas);
     disk.read_bytes = reads.map_or(0, |reads| reads.bytes);
     disk.write_bytes = writes.map_or(0, |writes| writes.bytes);
     disk.read_bytes_per_sec = reads.map(|reads| per_sec(reads.bytes));

@@ -43,12 +43,12 @@ fn a_sector_is_512_bytes_on_a_4k_drive_too() -> anyhow::Result<()> {
 fn queue_and_utilisation_are_shares_of_the_time() {
     let counters = |busy_millis, weighted_millis| Counters { busy_millis, weighted_millis, ..Counters::default() };
     let mut disk = DiskMetrics::default();
-    let (second, mut gains) = (Duration::from_secs(1), Gains::new("disk"));
-    set_counters(&mut disk, &counters(100, 1000), &counters(600, 4000), second, &mut gains);
+    let (second, mut deltas) = (Duration::from_secs(1), CounterDeltas::new("disk"));
+    set_counters(&mut disk, &counters(100, 1000), &counters(600, 4000), second, &mut deltas);
     assert_eq!((disk.utilization_pct, disk.queue_length), (Some(50.0), Some(3.0)));
-    set_counters(&mut disk, &counters(600, 4000), &counters(700, 4), second, &mut gains);
+    set_counters(&mut disk, &counters(600, 4000), &counters(700, 4), second, &mut deltas);
     assert_eq!((disk.utilization_pct, disk.queue_length), (Some(10.0), None), "one went round");
-    assert!(!gains.has_said());
+    assert!(!deltas.has_said());
 }
 
 #[test]
@@ -57,14 +57,14 @@ fn a_disk_that_begins_anew_has_no_rates() {
         let transfers = counters::Transfers { completed: count, sectors: count, millis: count };
         Counters { reads: transfers, writes: transfers, busy_millis: count, weighted_millis: count }
     };
-    let (mut disk, mut gains) = (DiskMetrics::default(), Gains::new("disk"));
+    let (mut disk, mut deltas) = (DiskMetrics::default(), CounterDeltas::new("disk"));
     let second = Duration::from_secs(1);
-    set_counters(&mut disk, &counters(100), &counters(110), second, &mut gains);
+    set_counters(&mut disk, &counters(100), &counters(110), second, &mut deltas);
     assert_eq!((disk.read_bytes_per_sec, disk.write_latency_ms, disk.read_bytes), (Some(5120.0), Some(1.0), 5120));
-    set_counters(&mut disk, &counters(110), &counters(8), second, &mut gains);
+    set_counters(&mut disk, &counters(110), &counters(8), second, &mut deltas);
     assert_eq!((disk.read_bytes_per_sec, disk.writes_per_sec, disk.write_latency_ms), (None, None, None));
     assert_eq!((disk.read_bytes, disk.read_bytes_total, disk.utilization_pct), (0, Some(8 * 512), None));
-    assert!(gains.has_said());
+    assert!(deltas.has_said());
 }
 
 #[test]

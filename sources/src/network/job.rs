@@ -19,11 +19,11 @@ use super::interface_table::{InterfaceLookup, InterfaceTable, NOWHERE};
 use super::link::{Link, REFRESH};
 use super::links::read_links;
 use super::netlink::{self, Device};
+use crate::backoff::BackoffSchedule;
 use crate::job::JobDetails;
 use crate::pid_namespace::speaks_of_us;
 use crate::procfile::read_into;
 use crate::scan::find_near;
-use crate::slowing::Slowing;
 
 /// How often the processes of the job are looked at, after a while.
 const RARELY: Duration = Duration::from_secs(5);
@@ -85,7 +85,7 @@ struct JobNetwork {
     are_too_many: bool,
     /// Whether a process in one more was met in this turn.
     has_met_more: bool,
-    looks: Slowing,
+    looks: BackoffSchedule,
     /// How many of the processes were looked at in this turn.
     turn: usize,
     /// Begun with the first namespace.
@@ -123,7 +123,7 @@ impl JobNetwork {
             namespaces: Vec::new(),
             are_too_many: false,
             has_met_more: false,
-            looks: Slowing::until(RARELY),
+            looks: BackoffSchedule::until(RARELY),
             turn: 0,
             links: None,
             asked: None,

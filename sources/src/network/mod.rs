@@ -17,7 +17,7 @@ use resource_tracker_metrics::{NetworkMetrics, Networks};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::gains::Gains;
+use crate::counter_deltas::CounterDeltas;
 use crate::procfile::{FIRST_ANSWER, ProcFile, assign, attribute, rate};
 use crate::scan::find_near;
 use counters::{Counters, interfaces};
@@ -53,7 +53,7 @@ impl SourceConfig for NetworkConfig {
             asked: None,
             first_wait: FIRST_ANSWER,
             known: InterfaceTable::new(lookup),
-            gains: Gains::new("network"),
+            deltas: CounterDeltas::new("network"),
             has_said: false,
         })))
     }
@@ -77,7 +77,7 @@ struct Network {
     /// How long the first sample waits for the links; nothing once it has waited.
     first_wait: Duration,
     known: InterfaceTable,
-    gains: Gains,
+    deltas: CounterDeltas,
     /// Whether it was said that one could not be read.
     has_said: bool,
 }
@@ -114,7 +114,7 @@ impl Network {
             }
             let metrics = &mut list[count];
             let secs = interface.time_of(tick.elapsed).as_secs_f64();
-            fill(metrics, interface, &now, secs, &mut self.gains);
+            fill(metrics, interface, &now, secs, &mut self.deltas);
             let link = find_near(links, place, |link| interface.is_of(link)).map(|place| &links[place]);
             set_link(metrics, link);
             // Without the thread it will never be known: then all count.
@@ -148,9 +148,9 @@ impl Network {
     }
 }
 
-fn fill(metrics: &mut NetworkMetrics, interface: &Interface, now: &Counters, secs: f64, gains: &mut Gains) {
+fn fill(metrics: &mut NetworkMetrics, interface: &Interface, now: &Counters, secs: f64, deltas: &mut CounterDeltas) {
     let before = &interface.counters;
-    let mut rate_of = |now, before| rate(gains.of(&interface.name, now, before).unwrap_or(0), 0, secs);
+    let mut rate_of = |now, before| rate(deltas.of(&interface.name, now, before).unwrap_or(0), 0, secs);
     metrics.interface.clear();
     metrics.interface.push_str(&interface.name);
     metrics.ifindex = interface.index;

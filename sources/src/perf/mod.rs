@@ -16,8 +16,8 @@ use resource_tracker_metrics::PerfMetrics;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::backoff::BackoffSchedule;
 use crate::job::{JobDetails, cpu_time};
-use crate::slowing::Slowing;
 use pmu::Pmu;
 use sum::{Cycles, Events, Sum, has_ended};
 use threads::threads_of;
@@ -51,7 +51,7 @@ struct Perf {
     pmus: Vec<Pmu>,
     counters: Option<Counters>,
     /// When to try again, once that has failed.
-    again: Option<Slowing>,
+    again: Option<BackoffSchedule>,
 }
 
 impl Source for Perf {
@@ -79,7 +79,7 @@ impl Perf {
                 log::warn!(
                     "source perf: not all threads of the job can be counted ({error}), so figures are null for now"
                 );
-                self.again.insert(Slowing::until(RARELY)).is_due(now);
+                self.again.insert(BackoffSchedule::until(RARELY)).is_due(now);
             }
             Err(_) => (),
         }

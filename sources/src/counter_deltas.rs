@@ -1,18 +1,18 @@
-//! What counters gained.
+//! By how much counters grew.
 
-/// What the counters of a source gained since they were read before. That one of them began anew is said once.
+/// By how much the counters of a source grew since they were last read. It warns once when a counter starts again.
 #[derive(Debug)]
-pub(crate) struct Gains {
+pub(crate) struct CounterDeltas {
     source: &'static str,
     has_said: bool,
 }
 
-impl Gains {
+impl CounterDeltas {
     pub(crate) const fn new(source: &'static str) -> Self {
         Self { source, has_said: false }
     }
 
-    /// What a counter of `device` gained; `None` when it fell, because then nobody knows.
+    /// By how much a counter of `device` grew; `None` when it fell, because its growth is not known then.
     pub(crate) fn of(&mut self, device: &str, now: u64, before: u64) -> Option<u64> {
         let gained = now.checked_sub(before);
         if gained.is_none() && !std::mem::replace(&mut self.has_said, true) {
@@ -25,7 +25,8 @@ impl Gains {
         gained
     }
 
-    /// The same of one whose last value is kept: `None` as well the first time, and where it is not known now.
+    /// The same of a counter whose last value is kept in `before`: also `None` the first time, and where `now` is not
+    /// known.
     pub(crate) fn since(&mut self, device: &str, now: Option<u64>, before: &mut Option<u64>) -> Option<u64> {
         let now = now?;
         self.of(device, now, before.replace(now)?)
@@ -43,8 +44,8 @@ mod tests {
 
     #[test]
     fn one_that_falls_has_gained_nobody_knows_what() {
-        let mut gains = Gains::new("test");
-        assert_eq!((gains.of("it", 7, 5), gains.of("it", 7, 7), gains.has_said()), (Some(2), Some(0), false));
-        assert_eq!((gains.of("it", 6, 7), gains.has_said()), (None, true));
+        let mut deltas = CounterDeltas::new("test");
+        assert_eq!((deltas.of("it", 7, 5), deltas.of("it", 7, 7), deltas.has_said()), (Some(2), Some(0), false));
+        assert_eq!((deltas.of("it", 6, 7), deltas.has_said()), (None, true));
     }
 }
