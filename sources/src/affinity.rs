@@ -1,21 +1,17 @@
 //! CPUs that the job may run on.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use resource_tracker_core::prelude::*;
 use resource_tracker_metrics::cpu_list;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use crate::backoff::BackoffSchedule;
+use crate::backoff::{BackoffSchedule, RARE_CHECK_INTERVAL};
 use crate::job::JobDetails;
 use crate::pid_namespace::speaks_of_us;
 use crate::procfile::attribute;
 use crate::scan::number;
-
-/// How often they are looked at, after a while.
-const RARELY: Duration = Duration::from_secs(5);
 
 /// CPUs that the job may run on.
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -32,7 +28,7 @@ impl SourceConfig for AffinityConfig {
         Ok(Some(Box::new(AffinitySource {
             procfs: host.procfs.clone(),
             present: present.and_then(|list| cpu_list::count(&list)),
-            looks: BackoffSchedule::until(RARELY),
+            looks: BackoffSchedule::until(RARE_CHECK_INTERVAL),
             allowed: CpuSet::new(),
             cpus: None,
         })))

@@ -4,6 +4,9 @@ use std::time::{Duration, Instant};
 
 use crate::procfile::FASTEST;
 
+/// How often to look at what rarely changes while a job runs: its CPUs, its cgroup and limits, its network namespaces.
+pub(crate) const RARE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
 /// The pause between two looks is short at first, and doubles each time up to the longest.
 #[derive(Debug)]
 pub(crate) struct BackoffSchedule {

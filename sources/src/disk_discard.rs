@@ -1,15 +1,12 @@
-//! What disks were told to forget, and to have written for good: `/proc/diskstats`.
+//! Discards and flushes of disks: `/proc/diskstats`.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 
 use resource_tracker_core::prelude::*;
 
-use crate::procfile::{ProcFile, rate};
+use crate::procfile::{ProcFile, SECTOR, rate};
 use crate::scan::{lines, number, words};
-
-/// Bytes of a sector, whatever those of the device have.
-const SECTOR: u64 = 512;
 
 /// Discards and flushes of every whole disk that had some: `disk_discard`. Those of a partition are its disk's. What is counted
 /// in an interval in which a disk began anew is 0.

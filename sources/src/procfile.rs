@@ -147,6 +147,9 @@ pub(crate) fn attribute(path: &Path) -> Option<String> {
     Some(text.trim_matches(|c: char| c.is_whitespace() || c == '\0').to_owned()).filter(|text| !text.is_empty())
 }
 
+/// Bytes of a sector in `/proc/diskstats` and sysfs, whatever the drive's own sectors are.
+pub(crate) const SECTOR: u64 = 512;
+
 /// What says little about a shorter time is not read more often, whatever the interval. (A little less than 100 ms, so
 /// that a tick of that interval that comes early counts.)
 pub(crate) const FASTEST: Duration = Duration::from_millis(95);

@@ -1,15 +1,12 @@
 //! Where the job is: it can go to another cgroup by itself.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::hierarchy::Hierarchy;
-use crate::backoff::BackoffSchedule;
+use crate::backoff::{BackoffSchedule, RARE_CHECK_INTERVAL};
 use crate::procfile::read_into;
 use crate::scan::lines;
-
-/// Limits can be changed while the job runs, and it can go elsewhere, but they rarely are and it rarely does.
-pub(super) const LIMITS_EVERY: Duration = Duration::from_secs(5);
 
 /// Where the root was when it was looked at last.
 pub(super) struct Membership {
@@ -24,7 +21,7 @@ pub(super) struct Membership {
 impl Membership {
     /// It is here `now`. A command that has just been started may not be yet.
     pub(super) fn new(procfs: &Path, root: i32, hierarchy: Hierarchy, now: Instant) -> Self {
-        let mut looks = BackoffSchedule::until(LIMITS_EVERY);
+        let mut looks = BackoffSchedule::until(RARE_CHECK_INTERVAL);
         looks.is_due(now);
         let path = procfs.join(root.to_string()).join("cgroup");
         Self { path, text: Vec::new(), buffer: Vec::new(), looks, hierarchy }

@@ -17,6 +17,7 @@ use resource_tracker_metrics::CgroupMetrics;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::backoff::RARE_CHECK_INTERVAL;
 use crate::counter_deltas::CounterDeltas;
 use crate::job::{Group, GroupReading, JobCgroup, JobDetails};
 use crate::procfile::{assign, mib, percent};
@@ -24,7 +25,7 @@ use files::{Files, Reading};
 pub use hierarchy::{Directory, Hierarchy};
 use kills_below::KillsBelow;
 use limits::Limits;
-use membership::{LIMITS_EVERY, Membership};
+use membership::Membership;
 use pressure::Pressure;
 
 /// Limits and use of the cgroup that the job runs in.
@@ -174,7 +175,7 @@ impl State {
     }
 
     fn collect(&mut self, tick: &Tick, observed: &GroupReading, metrics: &mut CgroupMetrics) {
-        if tick.at.saturating_duration_since(self.limits_at) >= LIMITS_EVERY {
+        if tick.at.saturating_duration_since(self.limits_at) >= RARE_CHECK_INTERVAL {
             self.limits = Limits::read(&self.hierarchy);
             self.limits_at = tick.at;
             self.kills_below.look();

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-/// A sector in `/proc/diskstats` and sysfs, whatever the drive's own sectors are.
-pub(super) const SECTOR: u64 = 512;
+pub(super) use crate::procfile::SECTOR;
 
 /// How often space is asked for, and whether mounts or devices changed.
 pub(super) const SURVEY: Duration = Duration::from_secs(1);

@@ -19,14 +19,12 @@ use super::interface_table::{InterfaceLookup, InterfaceTable, NOWHERE};
 use super::link::{Link, REFRESH};
 use super::links::read_links;
 use super::netlink::{self, Device};
-use crate::backoff::BackoffSchedule;
+use crate::backoff::{BackoffSchedule, RARE_CHECK_INTERVAL};
 use crate::job::JobDetails;
 use crate::pid_namespace::speaks_of_us;
 use crate::procfile::read_into;
 use crate::scan::find_near;
 
-/// How often the processes of the job are looked at, after a while.
-const RARELY: Duration = Duration::from_secs(5);
 /// So many of them, in turn: a large job must not make it dear.
 const AT_ONCE: usize = 100;
 /// So many namespaces are read. Beyond that the sum is not known.
@@ -123,7 +121,7 @@ impl JobNetwork {
             namespaces: Vec::new(),
             are_too_many: false,
             has_met_more: false,
-            looks: BackoffSchedule::until(RARELY),
+            looks: BackoffSchedule::until(RARE_CHECK_INTERVAL),
             turn: 0,
             links: None,
             asked: None,

@@ -8,7 +8,7 @@ mod watch;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Hardware, Software};
 use resource_tracker_core::{Host, ObservedJob, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
@@ -16,7 +16,7 @@ use resource_tracker_metrics::PerfMetrics;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::backoff::BackoffSchedule;
+use crate::backoff::{BackoffSchedule, RARE_CHECK_INTERVAL};
 use crate::job::{JobDetails, cpu_time};
 use pmu::Pmu;
 use sum::{Cycles, Events, Sum, has_ended};
@@ -41,9 +41,6 @@ register_source!(
 
 /// So often the counters are opened when threads begin meanwhile.
 const TRIES: usize = 5;
-
-/// How often it is tried again after a while, where some threads could not be reached.
-const RARELY: Duration = Duration::from_secs(5);
 
 struct Perf {
     procfs: PathBuf,
@@ -79,7 +76,7 @@ impl Perf {
                 log::warn!(
                     "source perf: not all threads of the job can be counted ({error}), so figures are null for now"
                 );
-                self.again.insert(BackoffSchedule::until(RARELY)).is_due(now);
+                self.again.insert(BackoffSchedule::until(RARE_CHECK_INTERVAL)).is_due(now);
             }
             Err(_) => (),
         }
@@ -221,6 +218,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
     use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
+    use std::time::Duration;
 
     use resource_tracker_core::{Moment, Observer};
 

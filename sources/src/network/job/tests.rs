@@ -27,7 +27,7 @@ impl Job {
         let procfs = tempfile::tempdir().unwrap();
         let host = Host::new(procfs.path(), procfs.path());
         let observer = JobObserver::new(TrackedJob::attached(30), host);
-        let step = RARELY;
+        let step = RARE_CHECK_INTERVAL;
         let mut job =
             Self { source: JobNetwork::new(procfs.path(), Id(0, 0)), procfs, observer, at: Instant::now(), step };
         job.namespace("own", &[]);
