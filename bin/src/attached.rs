@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use resource_tracker_sources::speaks_of_us;
+use resource_tracker_sources::shows_own_pid_namespace;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -45,7 +45,7 @@ impl Attached {
             family: Family::new(procfs, root),
             joins,
             is_sampled: interval <= LOOK,
-            is_own_namespace: speaks_of_us(procfs),
+            is_own_namespace: shows_own_pid_namespace(procfs),
             living: None,
             next_look: Instant::now() + LOOK,
         };

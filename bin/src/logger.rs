@@ -9,10 +9,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 struct Stderr;
 
-/// The messages that are kept back, while something else is on the terminal.
+/// The deferred messages, while something else is on the terminal.
 static KEPT: Mutex<Option<Kept>> = Mutex::new(None);
 
-/// No more are kept.
+/// More messages than these are not printed later.
 const MOST: usize = 100;
 
 struct Kept {
@@ -20,17 +20,17 @@ struct Kept {
     show: Box<dyn Fn(String) + Send>,
 }
 
-/// Messages are not printed for as long as this lives, but shown in another way.
-pub(crate) struct KeepBack;
+/// While this lives, messages are shown in another way, and printed only when it ends.
+pub(crate) struct DeferredMessages;
 
-impl KeepBack {
+impl DeferredMessages {
     pub(crate) fn while_shown_by(show: impl Fn(String) + Send + 'static) -> Self {
         *KEPT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Kept { lines: Vec::new(), show: Box::new(show) });
         Self
     }
 }
 
-impl Drop for KeepBack {
+impl Drop for DeferredMessages {
     fn drop(&mut self) {
         let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner).take();
         kept.into_iter().flat_map(|kept| kept.lines).for_each(|line| print(&line));
@@ -64,7 +64,7 @@ impl Log for Stderr {
     fn flush(&self) {}
 }
 
-/// A reader that does not read must not hold up the command, so a message that finds no room is dropped.
+/// A reader that does not read must not hold up the command, so a message is dropped if it cannot be written at once.
 fn print(line: &str) {
     let stderr = io::stderr();
     if poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {

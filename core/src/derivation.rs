@@ -5,7 +5,7 @@
 use crate::sample::{Sample, Sections};
 use crate::source::Tick;
 
-/// A figure that follows from what several sources saw, such as what the job has of all GPUs together.
+/// A figure that follows from what several sources saw, such as what the job uses of all devices together.
 ///
 /// Derivations come after the sources, on the sampler's thread. They see the sample as the sources left it, and not what
 /// other derivations add, so that their order has no meaning. One keeps no more than what it sums up itself, opens

@@ -1,10 +1,11 @@
-//! How long who is silent is waited for, which does not count the time in which this process was stopped.
+//! How long to wait for a component that does not answer. Time in which this process was stopped does not count.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// For so long a component may be silent. A source or a derivation is left out then until it answers; at the end, the run waits no
-/// longer for its last sample, nor for a sink that makes no progress, unless the configuration of the sink asks for more.
+/// How long a component may take to answer. Then a source or a derivation is left out until it answers; at the end, the
+/// run stops waiting for its last sample, and for a sink that makes no progress, unless the configuration of the sink
+/// allows it more.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Into how many parts a limit is cut.
@@ -12,8 +13,8 @@ const PARTS: u32 = 20;
 
 /// Calls `wait` with a part of the limit, again and again, until it has something or the limit is over.
 ///
-/// Only time counts in which this process could run: one that is stopped, or frozen with its container, must not take
-/// others for stuck when it goes on. A part of the limit is lost with such a pause at most.
+/// Only time in which this process runs counts. After it was stopped, or frozen with its container, it must not take
+/// others for stuck. Such a pause costs at most one part of the limit.
 pub(crate) fn within<T>(limit: Duration, mut wait: impl FnMut(Duration) -> Option<T>) -> Option<T> {
     (0..PARTS).find_map(|_| wait(limit / PARTS))
 }
@@ -21,7 +22,7 @@ pub(crate) fn within<T>(limit: Duration, mut wait: impl FnMut(Duration) -> Optio
 /// Waits for a message for as long as `limit`, as [`within`] does.
 ///
 /// # Errors
-/// When the limit is over, or when nobody can send any more.
+/// When the limit is over, or when all senders are gone.
 pub(crate) fn receive<T>(inbox: &Receiver<T>, limit: Duration) -> Result<T, RecvTimeoutError> {
     let received = within(limit, |part| match inbox.recv_timeout(part) {
         Err(RecvTimeoutError::Timeout) => None,

@@ -263,7 +263,7 @@ impl Sample {
         self.all().next()
     }
 
-    /// Section `T` of every source that wrote it (two GPU sources both write a list of GPUs).
+    /// Section `T` of every source that wrote it (sources of different vendors write the same list of devices).
     pub fn all<T: Section>(&self) -> impl Iterator<Item = &T> {
         self.parts.iter().filter_map(|sections| sections.get())
     }
@@ -400,8 +400,8 @@ impl SectionEntry {
         }
     }
 
-    /// The same for a section that is in every sample: its default where no source wrote one (`gpu` is `[]` on a
-    /// machine without GPU).
+    /// The same for a section that is in every sample: its default where no source wrote one (a list of devices is `[]`
+    /// on a machine without any).
     pub const fn always_present<T: Section>() -> Self {
         let write_default: fn(&mut Sections) = |sections| *sections.section::<T>() = T::default();
         Self { write_default: Some(write_default), ..Self::new::<T>() }

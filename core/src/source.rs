@@ -157,7 +157,7 @@ pub trait SourceConfig: Debug + Send + Sync {
 pub struct Schedule {
     /// How often it is read.
     pub cadence: Cadence,
-    /// Whether a reading can take long (GPU libraries, HTTP). It then has a thread of its own, and a sample has the
+    /// Whether a reading can take long (device libraries, HTTP). It then has a thread of its own, and a sample has the
     /// answer to an earlier tick when that to its own does not come within a quarter of the interval, or 50 ms.
     pub blocking: bool,
 }

@@ -9,7 +9,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::backoff::{BackoffSchedule, RARE_CHECK_INTERVAL};
 use crate::job::JobDetails;
-use crate::pid_namespace::speaks_of_us;
+use crate::pid_namespace::shows_own_pid_namespace;
 use crate::procfile::attribute;
 use crate::scan::number;
 
@@ -21,7 +21,7 @@ pub struct AffinityConfig {}
 impl SourceConfig for AffinityConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         // Processes are asked for by their ids.
-        if !speaks_of_us(&host.procfs) {
+        if !shows_own_pid_namespace(&host.procfs) {
             return Ok(None);
         }
         let present = attribute(&host.sysfs.join("devices/system/cpu/present"));

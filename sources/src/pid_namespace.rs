@@ -1,4 +1,4 @@
-//! Of which pid namespace a procfs tells.
+//! Which pid namespace a procfs shows.
 
 use std::io;
 use std::path::Path;
@@ -6,19 +6,19 @@ use std::path::Path;
 /// `PROC_PID_INIT_INO` of the kernel: the namespace that processes begin in.
 const INITIAL: &str = "pid:[4026531836]";
 
-/// Whether the pid namespace that this program is in is the first one of the machine.
+/// Whether this program is in the first pid namespace of the machine.
 pub(crate) fn is_initial_namespace(procfs: &Path) -> io::Result<bool> {
     Ok(std::fs::read_link(procfs.join("self/ns/pid"))?.as_os_str() == INITIAL)
 }
 
-/// The process id that this program has in this procfs: another one than its own where that is of another namespace, such as
-/// a host's that is seen from a container; `None` where it is not in it.
+/// The process id of this program in this procfs. It is not its own where the procfs shows another namespace, such as a
+/// host's in a container. `None` where the program is not in that namespace.
 pub fn own_pid(procfs: &Path) -> Option<i32> {
     std::fs::read_link(procfs.join("self")).ok()?.to_str()?.parse().ok()
 }
 
-/// Whether the process ids in this procfs are those of this program's own namespace.
-pub fn speaks_of_us(procfs: &Path) -> bool {
+/// Whether this procfs shows this program's own pid namespace.
+pub fn shows_own_pid_namespace(procfs: &Path) -> bool {
     own_pid(procfs) == Some(std::process::id() as i32)
 }
 
@@ -28,7 +28,7 @@ mod tests {
 
     #[test]
     fn a_procfs_of_others_is_told_apart() {
-        assert!(speaks_of_us(Path::new("/proc")));
-        assert!(!speaks_of_us(Path::new("/")));
+        assert!(shows_own_pid_namespace(Path::new("/proc")));
+        assert!(!shows_own_pid_namespace(Path::new("/")));
     }
 }

@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 
 use super::standard_output::print;
 use crate::cli::Cli;
-use crate::completion::{BASH, FISH, OfShell, Word, ZSH, completion, rejoined};
+use crate::completion::{BASH, FISH, ShellHint, Word, ZSH, completion, rejoined};
 use crate::settings::{config_file, tables_and_file};
 use crate::tables::KNOWN_TABLES;
 
@@ -46,12 +46,12 @@ pub(crate) fn completions_at(cli: &Cli, shell: Shell, place: usize, words: &[OsS
     // Bash knows the part behind the last `=` alone.
     let own = words.last().filter(|word| *word != "=").map_or("", |word| word.trim_start_matches(QUOTES));
     let known = last.strip_suffix(own).unwrap_or_default();
-    let mut text = match found.of_shell {
-        OfShell::Nothing => "nothing\n".to_owned(),
-        OfShell::Files => "files\n".to_owned(),
-        OfShell::Folders => "folders\n".to_owned(),
+    let mut text = match found.shell_hint {
+        ShellHint::Nothing => "nothing\n".to_owned(),
+        ShellHint::Files => "files\n".to_owned(),
+        ShellHint::Folders => "folders\n".to_owned(),
         // It may be the one that follows.
-        OfShell::Command(word) => format!("command {}\n", numbers.get(word).copied().unwrap_or(words.len())),
+        ShellHint::Command(word) => format!("command {}\n", numbers.get(word).copied().unwrap_or(words.len())),
     };
     for Word { text: word, about } in found.words {
         text += &match shell {

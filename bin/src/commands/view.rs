@@ -19,7 +19,7 @@ use crate::attached::Attached;
 use crate::cli::Cli;
 use crate::ending::{Ending, take_last_sample};
 use crate::inherited::Inherited;
-use crate::logger::KeepBack;
+use crate::logger::DeferredMessages;
 use crate::run::{with_run, with_sources};
 use crate::settings::{config_file, settings};
 use crate::signals::Signals;
@@ -58,7 +58,7 @@ pub(crate) fn view(cli: &Cli, inherited: &Inherited, file: Option<&Path>, speed:
     };
     let mut screen = Screen::new(source, Look::of(&io::stdout()).colour);
     let feed = screen.feed();
-    let _kept = KeepBack::while_shown_by(move |message| feed.note(message));
+    let _kept = DeferredMessages::while_shown_by(move |message| feed.note(message));
     // Dropped at the end of the view, which is the end of the program.
     let _running = match file {
         Some(file) => follow(file, screen.feed()).map(|()| None)?,

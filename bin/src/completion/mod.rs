@@ -30,9 +30,9 @@ impl Word {
     }
 }
 
-/// What the shell itself has to offer there.
+/// What the shell itself is to offer there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OfShell {
+pub(crate) enum ShellHint {
     Nothing,
     Files,
     Folders,
@@ -44,13 +44,13 @@ pub(crate) enum OfShell {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Completion {
     pub(crate) words: Vec<Word>,
-    pub(crate) of_shell: OfShell,
+    pub(crate) shell_hint: ShellHint,
 }
 
 /// What may stand at the place of the last of these words, the first of which is the program itself. The command must be built.
 /// `values` knows those of flags that clap does not know.
 pub(crate) fn completion(command: &Command, words: &[String], values: &dyn Fn(&Arg) -> Vec<Word>) -> Completion {
-    let Some((last, before)) = words.split_last() else { return OfShell::Nothing.alone() };
+    let Some((last, before)) = words.split_last() else { return ShellHint::Nothing.alone() };
     let (mut tool, mut is_tool) = (command, false);
     let (mut positionals, mut has_dashes) = (Vec::new(), false);
     let mut waiting: Option<&Arg> = None;
@@ -59,12 +59,12 @@ pub(crate) fn completion(command: &Command, words: &[String], values: &dyn Fn(&A
             continue;
         }
         match word.strip_prefix('-').filter(|_| !has_dashes) {
-            Some("-") if !is_tool => return OfShell::Command(number + 1).alone(),
+            Some("-") if !is_tool => return ShellHint::Command(number + 1).alone(),
             Some("-") => has_dashes = true,
             Some(flag) => waiting = waiting_for_value(tool, flag),
             None => match tool.find_subcommand(word) {
                 Some(inner) if !has_dashes => (tool, is_tool) = (inner, true),
-                _ if !is_tool => return OfShell::Command(number).alone(),
+                _ if !is_tool => return ShellHint::Command(number).alone(),
                 _ => positionals.push(word.as_str()),
             },
         }
@@ -76,31 +76,31 @@ pub(crate) fn completion(command: &Command, words: &[String], values: &dyn Fn(&A
         let assigned = last.strip_prefix("--").and_then(|flag| flag.split_once('='));
         return match assigned.and_then(|(name, value)| Some((long(tool, name)?, name, value))) {
             Some((flag, name, value)) => of_value(flag, &format!("--{name}="), value, values),
-            None => Completion { words: flags(tool), of_shell: OfShell::Nothing },
+            None => Completion { words: flags(tool), shell_hint: ShellHint::Nothing },
         };
     }
     if !is_tool {
         // All programs that there are would hide the tools.
-        let of_shell = if last.is_empty() { OfShell::Nothing } else { OfShell::Command(before.len()) };
-        return Completion { words: tools(tool), of_shell };
+        let shell_hint = if last.is_empty() { ShellHint::Nothing } else { ShellHint::Command(before.len()) };
+        return Completion { words: tools(tool), shell_hint };
     }
     let arguments: Vec<&Arg> = tool.get_positionals().filter(|argument| !argument.is_hide_set()).collect();
     if arguments.first().is_some_and(|argument| argument.get_id() == TOOL_WORDS) {
         let named = positionals.iter().try_fold(command, |tool, word| tool.find_subcommand(word));
         let words = named.map(tools).unwrap_or_default().into_iter().filter(|tool| tool.text != "help").collect();
-        return Completion { words, of_shell: OfShell::Nothing };
+        return Completion { words, shell_hint: ShellHint::Nothing };
     }
     let takes_many = |argument: &&&Arg| argument.get_num_args().is_some_and(|number| number.max_values() > 1);
     match arguments.get(positionals.len()).or_else(|| arguments.last().filter(takes_many)) {
         Some(argument) => of_value(argument, "", last, values),
-        None if positionals.is_empty() => Completion { words: tools(tool), of_shell: OfShell::Nothing },
-        None => OfShell::Nothing.alone(),
+        None if positionals.is_empty() => Completion { words: tools(tool), shell_hint: ShellHint::Nothing },
+        None => ShellHint::Nothing.alone(),
     }
 }
 
-impl OfShell {
+impl ShellHint {
     fn alone(self) -> Completion {
-        Completion { words: Vec::new(), of_shell: self }
+        Completion { words: Vec::new(), shell_hint: self }
     }
 }
 
@@ -129,12 +129,12 @@ fn of_value(argument: &Arg, prefix: &str, value: &str, values: &dyn Fn(&Arg) -> 
         known.map(|value| Word::new(value.get_name(), &value.get_help().map(ToString::to_string).unwrap_or_default()));
     let words =
         known.chain(values(argument)).map(|word| Word { text: format!("{prefix}{before}{}", word.text), ..word });
-    let of_shell = match argument.get_value_hint() {
-        ValueHint::AnyPath | ValueHint::FilePath => OfShell::Files,
-        ValueHint::DirPath => OfShell::Folders,
-        _ => OfShell::Nothing,
+    let shell_hint = match argument.get_value_hint() {
+        ValueHint::AnyPath | ValueHint::FilePath => ShellHint::Files,
+        ValueHint::DirPath => ShellHint::Folders,
+        _ => ShellHint::Nothing,
     };
-    Completion { words: words.collect(), of_shell }
+    Completion { words: words.collect(), shell_hint }
 }
 
 fn flags(tool: &Command) -> Vec<Word> {
@@ -175,7 +175,7 @@ pub(crate) fn rejoined(words: &[String]) -> Vec<(usize, String)> {
 mod tests {
     use super::*;
 
-    fn at(line: &str) -> (Vec<String>, OfShell) {
+    fn at(line: &str) -> (Vec<String>, ShellHint) {
         let mut command = crate::cli::command();
         command.build();
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
@@ -184,7 +184,7 @@ mod tests {
             _ => Vec::new(),
         };
         let completion = completion(&command, &words, &values);
-        (completion.words.into_iter().map(|word| word.text).collect(), completion.of_shell)
+        (completion.words.into_iter().map(|word| word.text).collect(), completion.shell_hint)
     }
 
     #[test]
@@ -206,15 +206,15 @@ mod tests {
             ("t man-page nobody ", &[]),
             ("t -n config", &[]),
         ] {
-            let (words, of_shell) = at(line);
+            let (words, shell_hint) = at(line);
             assert_eq!(
-                (words, of_shell),
-                (expected.iter().map(|word| (*word).to_owned()).collect(), OfShell::Nothing),
+                (words, shell_hint),
+                (expected.iter().map(|word| (*word).to_owned()).collect(), ShellHint::Nothing),
                 "{line}"
             );
         }
-        let ((all, _), (pages, of_shell)) = (at("t "), at("t man-page "));
-        assert!(of_shell == OfShell::Nothing && all.iter().filter(|tool| *tool != "help").eq(&pages), "{pages:?}");
+        let ((all, _), (pages, shell_hint)) = (at("t "), at("t man-page "));
+        assert!(shell_hint == ShellHint::Nothing && all.iter().filter(|tool| *tool != "help").eq(&pages), "{pages:?}");
         assert!(["config", "summary", "help"].iter().all(|tool| all.contains(&(*tool).to_owned())), "{all:?}");
         let (flags, _) = at("t -");
         assert!(["--interval", "-i", "--help"].iter().all(|flag| flags.contains(&(*flag).to_owned())), "{flags:?}");
@@ -225,22 +225,22 @@ mod tests {
     #[test]
     fn what_the_shell_knows() {
         for (line, expected) in [
-            ("t summary ", OfShell::Files),
-            ("t summary a.jsonl b", OfShell::Files),
-            ("t summary -- -", OfShell::Files),
-            ("t compare a --baseline ", OfShell::Files),
-            ("t -o ", OfShell::Files),
-            ("t --output=r", OfShell::Files),
-            ("t -q -c ", OfShell::Files),
-            ("t upload ", OfShell::Folders),
-            ("t --spool-dir=", OfShell::Folders),
-            ("t ", OfShell::Nothing),
-            ("t py", OfShell::Command(1)),
-            ("t -- ", OfShell::Command(2)),
-            ("t -i 0.5 -- git ", OfShell::Command(4)),
-            ("t -qi 0.5 git config ", OfShell::Command(3)),
-            ("t -i0.5 git --", OfShell::Command(2)),
-            ("t -n config git -", OfShell::Command(3)),
+            ("t summary ", ShellHint::Files),
+            ("t summary a.jsonl b", ShellHint::Files),
+            ("t summary -- -", ShellHint::Files),
+            ("t compare a --baseline ", ShellHint::Files),
+            ("t -o ", ShellHint::Files),
+            ("t --output=r", ShellHint::Files),
+            ("t -q -c ", ShellHint::Files),
+            ("t upload ", ShellHint::Folders),
+            ("t --spool-dir=", ShellHint::Folders),
+            ("t ", ShellHint::Nothing),
+            ("t py", ShellHint::Command(1)),
+            ("t -- ", ShellHint::Command(2)),
+            ("t -i 0.5 -- git ", ShellHint::Command(4)),
+            ("t -qi 0.5 git config ", ShellHint::Command(3)),
+            ("t -i0.5 git --", ShellHint::Command(2)),
+            ("t -n config git -", ShellHint::Command(3)),
         ] {
             assert_eq!(at(line).1, expected, "{line}");
         }

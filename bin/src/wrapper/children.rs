@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 use resource_tracker_sources::job::Io;
-use resource_tracker_sources::{fork_mark, speaks_of_us};
+use resource_tracker_sources::{fork_mark, shows_own_pid_namespace};
 
 use super::wait::{self, Ended};
 
@@ -30,7 +30,7 @@ impl Children {
     pub(super) fn before_the_command(mark: Option<u64>, procfs: &Path) -> Self {
         // Without that file there is no telling them apart.
         let others = of_first_thread().unwrap_or_default();
-        let procfs = speaks_of_us(procfs).then(|| procfs.to_owned());
+        let procfs = shows_own_pid_namespace(procfs).then(|| procfs.to_owned());
         Self { others: others.into_iter().filter(|pid| !is_marked(*pid, mark)).collect(), mark, procfs, io: None }
     }
 

@@ -48,7 +48,8 @@ impl Writer {
             result => result,
         });
         if broken && !self.guard.is_off() {
-            // Whoever ends when nobody reads, as a filter does, says nothing; whoever lives on has to.
+            // If `closed` is set, the program ends when its output has no reader, like a filter, and says nothing. Else
+            // it goes on, and has to warn.
             let level = if self.closed.is_some() { log::Level::Debug } else { log::Level::Warn };
             log::log!(level, "{}: its reader has gone; no more samples go there", self.guard.component());
             self.guard.switch_off();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use resource_tracker_core::{Host, Moment};
 
-use crate::pid_namespace::speaks_of_us;
+use crate::pid_namespace::shows_own_pid_namespace;
 use crate::procfile::{ProcFile, attribute};
 use crate::scan::{number, value_of, words};
 
@@ -39,7 +39,7 @@ struct LastPid {
 impl PidAllocations {
     pub(super) fn new(host: &Host) -> Self {
         let open = |name: &str| ProcFile::open_if_present(host.procfs.join(name));
-        let is_ours = speaks_of_us(&host.procfs);
+        let is_ours = shows_own_pid_namespace(&host.procfs);
         let largest = attribute(&host.procfs.join("sys/kernel/pid_max")).and_then(|text| text.parse().ok());
         Self {
             loadavg: is_ours.then(|| open("loadavg")).flatten(),

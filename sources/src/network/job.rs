@@ -21,7 +21,7 @@ use super::links::read_links;
 use super::netlink::{self, Device};
 use crate::backoff::{BackoffSchedule, RARE_CHECK_INTERVAL};
 use crate::job::JobDetails;
-use crate::pid_namespace::speaks_of_us;
+use crate::pid_namespace::shows_own_pid_namespace;
 use crate::procfile::read_into;
 use crate::scan::find_near;
 
@@ -38,7 +38,7 @@ pub struct JobNetworkConfig {}
 impl SourceConfig for JobNetworkConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         // Where namespaces are not told, none can be told apart.
-        let own = Id::of(&host.procfs, "self").filter(|_| speaks_of_us(&host.procfs));
+        let own = Id::of(&host.procfs, "self").filter(|_| shows_own_pid_namespace(&host.procfs));
         Ok(own.map(|own| -> Box<dyn Source> { Box::new(JobNetwork::new(&host.procfs, own)) }))
     }
 }
