@@ -11,35 +11,35 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::family::Family;
 
-/// How often is looked for descendants, whom only their living parent tells of.
+/// How often to look for descendants: only a living parent shows whose child a process is.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How often is taken in what the sampler has found, where it looks often enough itself. Nobody is waited for meanwhile: the
-/// end of the one who lives wakes.
+/// How often to take over the processes that the sampler found, where the sampler looks often enough. That delays
+/// nothing: the end of the watched process wakes this one at once.
 const REST: Duration = Duration::from_secs(10);
 
-/// A look, which reads every process of the machine, may take this part of the time.
+/// A look reads every process of the machine, and may take one part in so many of the time.
 const SHARE: u32 = 2000;
 
-/// Among so many who have joined, those that have ended are looked for, so that they do not become ever more.
+/// With more members than this, a look removes those that have ended, so that they do not pile up.
 const MANY: usize = 4096;
 
-/// The root of the tree, and those who belong to it.
+/// The root of the tree, and its members.
 pub(crate) struct Attached {
     family: Family,
-    /// Whom the sampler has found: the process id of each, and when it started.
+    /// Processes that the sampler found: the process id and start time of each.
     joins: Receiver<(i32, u64)>,
-    /// Whether the sampler looks so often that there is no need to look beside it.
+    /// Whether the sampler looks often enough that no look beside it is needed.
     is_sampled: bool,
-    /// Whether procfs tells of this program's own pid namespace. Only those processes can be waited for.
+    /// Whether procfs shows this program's own pid namespace. It can wait only for processes of that.
     is_own_namespace: bool,
-    /// One that lives: readable when it has ended.
+    /// The pidfd of a living member: readable when that has ended.
     living: Option<OwnedFd>,
     next_look: Instant,
 }
 
 impl Attached {
-    /// Says so when there is no such process. It may still come.
+    /// Warns when there is no such process. It may still come.
     pub(crate) fn new(root: i32, procfs: &Path, joins: Receiver<(i32, u64)>, interval: Duration) -> Self {
         let mut attached = Self {
             family: Family::new(procfs, root),
@@ -56,12 +56,12 @@ impl Attached {
         attached
     }
 
-    /// What to wait for before it is asked again, and for how long at most.
+    /// The file to wait for until the next call, and for how long at most.
     pub(crate) fn next_look(&self) -> (Option<BorrowedFd<'_>>, Duration) {
         (self.living.as_ref().map(AsFd::as_fd), if self.needs_no_look() { REST } else { LOOK })
     }
 
-    /// Whether nothing is left of a tree that was seen.
+    /// Whether no process is left of a tree that was seen.
     pub(crate) fn has_ended(&mut self) -> bool {
         let has_lost_one = match &self.living {
             Some(living) => is_ready(living),
@@ -69,7 +69,7 @@ impl Attached {
         };
         let began = Instant::now();
         if self.family.was_seen() {
-            // Before anything is looked at, so that one who is not there any more has ended.
+            // Before the look: a member that the look does not find has ended.
             self.family.join(self.joins.try_iter());
         }
         let is_due = began >= self.next_look && !self.needs_no_look();
@@ -85,7 +85,7 @@ impl Attached {
         self.is_sampled && self.living.is_some() && self.family.len() <= MANY
     }
 
-    /// Opens a member, if it still is what was seen when the file is open: its number can have been given to another one.
+    /// Opens a member, if it is still the same process once the file is open: its process id may have been reused.
     fn open(&self, pid: i32) -> Option<OwnedFd> {
         let pid = Pid::from_raw(pid).filter(|_| self.is_own_namespace)?;
         let file = pidfd_open(pid, PidfdFlags::empty()).ok()?;

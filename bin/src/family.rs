@@ -1,7 +1,7 @@
 //! The descendants of a process that is no child of ours.
 //!
-//! The kernel gives the children of a process that ends to somebody else, so who they were has to be known before, or be
-//! told by what stays: the session and the process group.
+//! The kernel gives the children of a process that ends to another parent. So descendants must be known before that, or
+//! be recognized by what stays the same: the session and the process group.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -12,7 +12,7 @@ use resource_tracker_sources::own_pid;
 
 use crate::waits_for_us::readers;
 
-/// What procfs says of a process; `None` when it is gone.
+/// What procfs shows of a process; `None` when it has none.
 pub(crate) fn stat(procfs: &Path, pid: i32) -> Option<Stat> {
     Stat::parse(&fs::read(procfs.join(format!("{pid}/stat"))).ok()?)
 }
@@ -21,15 +21,15 @@ pub(crate) fn stat(procfs: &Path, pid: i32) -> Option<Stat> {
 pub(crate) struct Family {
     procfs: PathBuf,
     root: i32,
-    /// This program, which belongs to nobody's job, nor do those that it has started itself; unless it is the root.
+    /// This program, unless it is the root. Neither it nor the processes that it started belong to the job.
     own: Option<i32>,
-    /// As it was last seen.
+    /// The root as it was last seen.
     seen: Option<Stat>,
-    /// Those who are told from others of the same number by when they began.
+    /// The members by process id, each with its start time: a later process with the same id has another one.
     members: HashMap<i32, u64>,
-    /// Those above the root whom its orphans can have been given to.
+    /// Processes above the root that may have got its orphans.
     adopters: HashSet<i32>,
-    /// Members that wait for this program, which so does not wait for them.
+    /// Members that wait for the end of this program. It must not wait for theirs.
     waiting: HashSet<i32>,
 }
 
@@ -61,18 +61,18 @@ impl Family {
         self.seen.is_some_and(|seen| !lives(seen))
     }
 
-    /// Those whom somebody else has seen to belong to it do: the number of each, and when it began.
+    /// Adds processes that another observer found to be members: the process id and start time of each.
     pub(crate) fn join(&mut self, others: impl IntoIterator<Item = (i32, u64)>) {
         let Some(root) = self.seen else { return };
         self.members.extend(others.into_iter().filter(|(_, start)| *start >= root.start_time));
     }
 
-    /// How many belong to it, also of those that have ended since the last look.
+    /// How many members there are, including those that have ended since the last look.
     pub(crate) fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Looks at every process.
+    /// Looks at every process of the machine.
     pub(crate) fn look(&mut self) {
         let mut all = all(&self.procfs);
         let above = self.own.map(|own| ancestors(&all, own)).unwrap_or_default();
@@ -89,7 +89,7 @@ impl Family {
         let orphans = all.iter().filter(|(pid, stat)| self.is_orphan(&root, **pid, stat));
         let orphans: Vec<_> = orphans.map(|(pid, stat)| (*pid, stat.start_time)).collect();
         self.members.extend(orphans);
-        // Once more for as long as somebody is found, because a child can be listed before its parent.
+        // Repeats while it finds any, because a child can be listed before its parent.
         loop {
             let count = self.members.len();
             let children = all.iter().filter(|(pid, stat)| {
@@ -112,8 +112,8 @@ impl Family {
         }
     }
 
-    /// Removes a process and those that it has started, but for members, whose parent it can be as well: a shell can have become
-    /// this program, or it adopts orphans.
+    /// Removes a process and its descendants, but no members. This program can be their parent too: a shell became this program
+    /// by `exec`, or it adopted them.
     fn remove_with_descendants(&self, all: &mut HashMap<i32, Stat>, pid: i32) {
         let is_member = |pid: i32, stat: &Stat| pid == self.root || self.members.get(&pid) == Some(&stat.start_time);
         let mut open = vec![pid];
@@ -124,14 +124,14 @@ impl Family {
         }
     }
 
-    /// One that was alive when it was last looked; the root before the others. One that waits for this program is none.
+    /// A member that was alive at the last look and does not wait for this program, preferably the root.
     pub(crate) fn living(&self) -> Option<i32> {
         let is_member = self.members.contains_key(&self.root);
         let other = || self.members.keys().find(|pid| !self.waiting.contains(*pid)).copied();
         Some(self.root).filter(|_| is_member).or_else(other)
     }
 
-    /// Whether a member of this number is still the process that was seen.
+    /// Whether the member with this process id is still the same process.
     pub(crate) fn is_there(&self, pid: i32) -> bool {
         let start = self.members.get(&pid);
         start.is_some_and(|start| stat(&self.procfs, pid).is_some_and(|stat| stat.start_time == *start))
@@ -146,15 +146,16 @@ impl Family {
             self.adopters.insert(above);
             above = stat.parent;
         }
-        // What its parent has started beside it is no orphan of the root's, but the first process has only orphans.
+        // Children of the root's parent may be ones that it started itself. Only with process 1 as the parent, and in a
+        // process group that the root leads, they are orphans.
         if root.parent != 1 || root.group != self.root {
             self.adopters.remove(&root.parent);
         }
     }
 
-    /// Whether it can only be a descendant whose parent has ended.
+    /// Whether the process can only be a descendant whose parent has ended.
     fn is_orphan(&self, root: &Stat, pid: i32, stat: &Stat) -> bool {
-        // The clock is too coarse to tell who began just before; the numbers rise.
+        // Start times are too coarse to order processes that began close together; process ids rise.
         let is_younger = (stat.start_time, pid) > (root.start_time, self.root);
         let is_above = pid == root.parent || self.adopters.contains(&pid);
         let is_of_group = stat.group == root.group && self.adopters.contains(&stat.parent);

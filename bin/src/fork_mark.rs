@@ -1,12 +1,13 @@
-//! The mark by which children that this program forks, its plugins and libraries among it, are told from orphans of the
-//! command: a soft `RLIMIT_RSS` that nobody else has.
+//! The mark that tells children that this program forks, including those of plugins and libraries, from orphans of the
+//! command: a soft `RLIMIT_RSS` that no other process has.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Below what nobody has, also where something did look at that limit.
+/// The mark lies below this number: it is more memory than a process ever has, so the limit is harmless even if it is
+/// enforced.
 const CEILING: u64 = 1 << 50;
 
-/// It is set.
+/// The mark, which is set.
 pub(crate) struct ForkMark {
     value: u64,
     inherited: Rlimit,
@@ -21,18 +22,18 @@ impl ForkMark {
         Some(Self { value, inherited })
     }
 
-    /// The soft limit of whoever bears it.
+    /// The soft limit that marked processes have.
     pub(crate) fn value(&self) -> u64 {
         self.value
     }
 
-    /// Takes it off the calling process. Async-signal-safe.
+    /// Removes the mark from the calling process. Async-signal-safe.
     pub(crate) fn take_off(&self) {
         let _ = setrlimit(Resource::Rss, self.inherited);
     }
 }
 
-/// An odd number, because people and programs give whole KiB, and another one for each process.
+/// An odd number, because people and programs set whole KiB; and another one for each process.
 fn below(hard_limit: Option<u64>, pid: u32) -> Option<u64> {
     let ceiling = hard_limit.map_or(CEILING, |limit| limit.min(CEILING)) & !1;
     ceiling.checked_sub(2 * u64::from(pid) + 1)

@@ -21,9 +21,9 @@ pub(crate) struct Inherited {
     mask: SigSet,
     /// The signal that this process gets when its parent ends; 0 for none.
     death_signal: c_int,
-    /// Whether it adopts orphans, which is kept over `exec` and not handed on by `fork`.
+    /// Whether it adopts orphans: `exec` keeps that, and `fork` does not hand it on.
     adopts: c_int,
-    /// How it is scheduled, where that is not handed on by `fork`.
+    /// How it is scheduled, where `fork` does not hand that on.
     scheduling: Option<libc::sched_attr>,
     mark: Option<ForkMark>,
     stack: Option<StackLimit>,
@@ -49,7 +49,7 @@ impl CommandLine {
             if index == 0 {
                 start = argument.cast();
             } else if argument.addr() != start.addr() + length {
-                // Somebody has put them elsewhere.
+                // They were moved elsewhere.
                 break;
             }
             // SAFETY: it is a string, by the caller's promise.
@@ -58,10 +58,10 @@ impl CommandLine {
         Self { start, length }
     }
 
-    /// Makes it this one word, as far as there is room. Async-signal-safe.
+    /// Replaces the arguments by this one word, as far as there is room. Async-signal-safe.
     ///
     /// # Safety
-    /// Nobody else may use the arguments that C's `main` got.
+    /// Nothing else may use the arguments that C's `main` got.
     pub(crate) unsafe fn replace(self, word: &CStr) {
         let word = word.to_bytes();
         // SAFETY: the caller's promise; the arguments are memory of the process that may be written to.
@@ -116,12 +116,12 @@ impl Inherited {
         self.command_line
     }
 
-    /// The mark that all bear that this program forks, except for the command.
+    /// The mark of all processes that this program forks, except the command.
     pub(crate) fn fork_mark(&self) -> Option<u64> {
         self.mark.as_ref().map(ForkMark::value)
     }
 
-    /// Whether a signal is ignored because whoever started the program wished it (`nohup`, `&` in a script).
+    /// Whether a signal is ignored because the program was started so (`nohup`, `&` in a script).
     pub(crate) fn ignores(signal: Signal) -> bool {
         // SAFETY: zeros are a value of the type, into which the call writes what is in force.
         let mut found: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -130,7 +130,7 @@ impl Inherited {
         asked == 0 && found.sa_sigaction == libc::SIG_IGN
     }
 
-    /// What was not blocked when the program started reaches this thread again, except for these signals.
+    /// Signals that were not blocked when the program started reach this thread again, except these.
     pub(crate) fn let_through_all_but(&self, signals: &SigSet) -> nix::Result<()> {
         let mut mask = self.mask;
         mask.extend(signals);
@@ -146,15 +146,15 @@ impl Inherited {
         // SAFETY: system calls on numbers.
         unsafe {
             libc::prctl(libc::PR_SET_PDEATHSIG, self.death_signal as libc::c_ulong);
-            // It may have ended before.
+            // The tracker may have ended before the call.
             if libc::getppid() != tracker {
                 libc::kill(libc::getpid(), self.death_signal);
             }
         }
     }
 
-    /// Leaves all descriptors but standard error to the command, so that who reads from it or waits for a lock finds
-    /// them closed when the command has closed them. A sink that writes to one of them has a duplicate.
+    /// Leaves all descriptors but standard error to the command alone: a reader, or a program that waits for a lock,
+    /// finds them closed when the command has closed them. A sink that writes to one of them has a duplicate.
     pub(crate) fn leave_descriptors(&self) {
         if let Ok(nowhere) = nowhere() {
             let _ = rustix::stdio::dup2_stdin(&nowhere);
@@ -179,7 +179,8 @@ impl Inherited {
         // SAFETY: system calls on numbers, each as wide as the kernel reads it, and on a value that outlives the call.
         unsafe {
             libc::prctl(libc::PR_SET_CHILD_SUBREAPER, self.adopts as libc::c_ulong, 0, 0, 0);
-            // What was allowed to who set it may not be to this process, which then runs as after any fork.
+            // The call may be refused, because it needs permissions that this process may not have. Then the command is
+            // scheduled as after any fork.
             if let Some(scheduling) = &self.scheduling {
                 libc::syscall(libc::SYS_sched_setattr, 0, scheduling, 0);
             }
@@ -210,7 +211,7 @@ fn restore(signal: Signal, action: Option<SigAction>) {
     }
 }
 
-/// The descriptors beside the standard ones that were handed to the program. Those it opens itself are not handed on.
+/// The descriptors beside the standard ones that the program inherited. Those that it opens itself are not handed on.
 fn further_descriptors() -> Vec<RawFd> {
     let numbers: Vec<RawFd> = match std::fs::read_dir("/proc/self/fd") {
         Ok(entries) => entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect(),
@@ -228,8 +229,8 @@ fn further_descriptors() -> Vec<RawFd> {
     numbers.into_iter().filter(is_inherited).collect()
 }
 
-/// What reads find empty, and writes are lost in, close-on-exec. Without a `/dev`, as in a bare chroot, it is what no one
-/// can read or write, as if it was closed.
+/// A file that reads as empty and drops what is written to it, close-on-exec. Without a `/dev`, as in a bare chroot, it
+/// can be neither read nor written, as if it was closed.
 fn nowhere() -> rustix::io::Result<OwnedFd> {
     let open = |path: &str, how: OFlags| rustix::fs::open(path, how | OFlags::CLOEXEC, Mode::empty());
     open("/dev/null", OFlags::RDWR).or_else(|_| open("/", OFlags::PATH))

@@ -1,10 +1,10 @@
 //! Whether a child of this program was forked by it, and not by the command that it tracks.
 //!
-//! A program that adopts orphans of a command gets children that it has not made. It can mark those that it makes: its own soft
-//! `RLIMIT_RSS`, which Linux has not looked at since version 2.4.30, is handed on by `fork` and `exec` and stays readable until
-//! the process has been waited for. The command is started without it.
+//! A program that adopts orphans of a command gets children that it did not fork. It can mark those that it forks: its
+//! own soft `RLIMIT_RSS`, which Linux has not enforced since version 2.4.30, is handed on by `fork` and `exec` and
+//! stays readable until the process is waited for. The command is started without it.
 
-/// Whether a process bears the mark, a soft `RLIMIT_RSS`. `false` where there is no telling.
+/// Whether a process has the mark, a soft `RLIMIT_RSS`. `false` where that cannot be read.
 pub fn is_on(pid: i32, mark: u64) -> bool {
     limit(pid).or_else(|| in_procfs(pid)) == Some(mark)
 }

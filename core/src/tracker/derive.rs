@@ -29,7 +29,7 @@ impl Derivations {
         self.runners.push(Runner { guard, derivation: Some(derivation), pool: Pool::new() });
     }
 
-    /// Adds to the sample what follows from it. None of them sees what another one adds.
+    /// Adds to the sample what follows from it. No derivation sees what another one adds.
     pub(super) fn complete(&mut self, tick: &Tick, sample: &mut Sample) {
         self.derived.extend(self.runners.iter_mut().filter_map(|runner| runner.derive(tick, sample)));
         sample.parts.append(&mut self.derived);

@@ -31,7 +31,7 @@ impl ObserverRunner {
         if is_observed {
             *last_observed = Some(moment.at);
         }
-        // Nothing when it panicked: what it holds may be anything.
+        // Nothing if it panicked: its state may be inconsistent.
         let seen = guard.run(|| observer.seen()).unwrap_or_default();
         match is_observed {
             true => seen,

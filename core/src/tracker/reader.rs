@@ -33,10 +33,10 @@ pub(super) struct Reader {
     config: Box<dyn SourceConfig>,
     host: Host,
     source: Option<Box<dyn Source>>,
-    /// It was looked for and is not here. A tick can ask once more before it has heard so.
+    /// The hardware was looked for and is not here. A tick can ask once more before it gets that answer.
     absent: bool,
     pool: Pool<Sections>,
-    /// When the last reading that succeeded began. Whoever fails leaves its counters as they were.
+    /// When the last reading that succeeded began. A reading that fails leaves the counters as they were.
     last_read: Option<Instant>,
 }
 
@@ -63,8 +63,8 @@ impl Reader {
         *source = built.flatten();
     }
 
-    /// Reads it now. Its pauses are counted from tick to tick, but its rates from reading to reading: what comes before it at
-    /// a tick takes its time, now more and now less.
+    /// Reads it now. Pauses after failures count from tick to tick. Rates count from reading to reading, because the
+    /// sources before it at a tick take more or less time.
     pub(super) fn read(&mut self, tick: &Tick, purpose: Purpose) -> Reading {
         let Self { guard, config, host, source, absent, pool, last_read } = self;
         if *absent {

@@ -46,7 +46,7 @@ struct Sampler {
     previous: Instant,
     number: u64,
     missed: u64,
-    /// Counts what the sampler has got done, so that one that hangs can be told from one on a busy machine.
+    /// Counts the steps of the sampler, which tell a sampler that hangs from one on a busy machine.
     steps: Arc<AtomicUsize>,
 }
 
@@ -54,14 +54,14 @@ struct Sampler {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Regular,
-    /// Just before the last: it has answers that came late, and asks nobody.
+    /// Just before the last: it takes answers that came late, and asks no source.
     Settling,
     Last,
 }
 
 impl Plan {
-    /// Sets up the sources on a thread of its own, which samples from when the run begins, and does as `orders` say. It ends where
-    /// none begins.
+    /// Sets up the sources on a thread of its own. The thread samples once the run begins, and does as `orders` say. It
+    /// ends if no run begins.
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -123,7 +123,7 @@ impl Sampler {
                     self.settle();
                     let now = Instant::now();
                     self.sample(now, now, Kind::Last);
-                    // Nobody waits any more when the limit has passed.
+                    // The receiver is gone when the limit has passed.
                     let _ = done.send(());
                     return;
                 }
@@ -152,8 +152,8 @@ impl Sampler {
         }
     }
 
-    /// Gives answers that were too late for their samples one of their own, so that the last one has room for what was
-    /// counted since.
+    /// Puts answers that were too late for their samples into a sample of their own, so that the last sample has room
+    /// for what was counted since.
     fn settle(&mut self) {
         let deadline = Instant::now() + GRACE;
         let late = self.sources.iter_mut().filter_map(|source| source.settle(deadline).then_some(())).count();

@@ -12,9 +12,9 @@ use crate::patience;
 use crate::sample::Sample;
 use crate::sink::Sink;
 
-/// Samples that wait for a sink at most: five seconds at 10 ms. What comes on top is lost to this sink.
+/// At most so many samples wait for a sink: five seconds at 10 ms. Further ones are lost to this sink.
 const QUEUE: usize = 512;
-/// Samples that wait at most for more to come, each with its memory.
+/// At most so many samples wait to be written together, because each takes memory.
 const BATCH: u64 = 16;
 
 /// A sink that is not at work yet: its name, and how long it is waited for.
@@ -71,7 +71,7 @@ enum Delivery {
 
 /// What waits for a sink's thread.
 struct Queue {
-    /// Until nothing follows.
+    /// `None` once no sample follows.
     samples: Option<SyncSender<Arc<Sample>>>,
     thread: Thread,
     shared: Arc<Shared>,
@@ -99,7 +99,7 @@ impl Queue {
         true
     }
 
-    /// Nothing follows.
+    /// No sample follows.
     fn close(&mut self) {
         self.samples = None;
         self.thread.unpark();
@@ -107,18 +107,18 @@ impl Queue {
 }
 
 impl Drop for Queue {
-    /// What waits is written also when nobody has said how the run ended.
+    /// Samples that wait are written even if the end of the run is not known.
     fn drop(&mut self) {
         self.close();
     }
 }
 
-/// The next sample. When none is there, more than one may come until so much time has passed.
+/// The next sample. If none waits, the thread sleeps for `delay` first, so that several can gather.
 fn next(queue: &Receiver<Arc<Sample>>, delay: Duration) -> Option<Arc<Sample>> {
     match queue.try_recv() {
         Err(TryRecvError::Empty) => {
             if !delay.is_zero() {
-                // Not at the queue: whoever waits there is woken by each sample.
+                // Not at the queue, where each sample would wake the thread.
                 thread::park_timeout(delay);
             }
             queue.recv().ok()
@@ -153,13 +153,13 @@ impl SinkRunner {
                     shared.taken.fetch_add(1, Ordering::Relaxed);
                 }
                 writer.finish(shared.outcome.get().copied().unwrap_or_default());
-                // Nobody waits when the tracker was dropped.
+                // The receiver is gone when the tracker was dropped.
                 let _ = finished.send(());
             }
         });
         let delivery = match spawned {
             Ok(handle) => {
-                // It waits for it.
+                // The thread waits for the writer.
                 let _ = handed.send(writer);
                 let thread = handle.thread().clone();
                 Delivery::Queue(Queue { samples: Some(samples), given: 0, thread, shared, done })
@@ -172,14 +172,14 @@ impl SinkRunner {
         Self { component, patience, delivery, lost: 0 }
     }
 
-    /// One that is called by the sampler.
+    /// A sink that the sampler calls.
     fn direct(component: String, writer: Writer, patience: Duration, run: &Arc<Run>) -> Self {
         let delivery = Delivery::Direct(Arc::new(Mutex::new(DirectWriter::new(writer, run))));
         Self { component, patience, delivery, lost: 0 }
     }
 
-    /// Hands over a sample, without waiting. A sink without a thread is given back: it is to be called by who holds no lock,
-    /// for it can hang.
+    /// Hands over a sample, without waiting. A sink without a thread is returned: it can hang, so the caller calls it
+    /// while it holds no lock.
     pub(crate) fn hand_over(&mut self, sample: &Arc<Sample>) -> Option<Arc<Mutex<DirectWriter>>> {
         match &mut self.delivery {
             Delivery::Direct(writer) => return Some(Arc::clone(writer)),
@@ -213,7 +213,7 @@ impl SinkRunner {
         }
     }
 
-    /// Waits until the sink has written what it has, as long as it gets on.
+    /// Waits until the sink has written its samples, as long as it makes progress.
     pub(crate) fn wait(&mut self) {
         if let Delivery::Queue(Queue { shared, done, .. }) = &self.delivery {
             let mut taken = shared.taken.load(Ordering::Relaxed);

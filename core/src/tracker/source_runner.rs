@@ -13,7 +13,7 @@ use crate::source::{Cadence, Host, Schedule, SourceConfig, Tick};
 /// A source of a run.
 pub(super) struct SourceRunner {
     name: Arc<str>,
-    /// For what is called of the source on the sampler's thread beside its readings.
+    /// For calls of the source on the sampler's thread, other than readings.
     guard: Guard,
     state: SourceState,
     cadence: Cadence,
@@ -84,8 +84,8 @@ impl SourceRunner {
         }
     }
 
-    /// Before the last tick of a run: waits until `deadline` for an answer that was too late for its own sample. Says whether it
-    /// has come and is to be read. What is read once counts nothing, and is not waited for.
+    /// Before the last tick of a run: waits until `deadline` for an answer that was too late for its own sample.
+    /// Whether it came and is to be read. A source that is read once has no counters, and is not waited for.
     pub(super) fn settle(&mut self, deadline: Instant) -> bool {
         match &mut self.access {
             Access::Asked(source) => self.cadence != Cadence::Once && source.settle(deadline),
@@ -104,7 +104,8 @@ impl SourceRunner {
         }
     }
 
-    /// What belongs into the sample of this tick. Waits for a source that blocks only as long as nobody is kept.
+    /// What this source gives to the sample of this tick. For a source that blocks it waits until the grace time of the
+    /// tick is over.
     pub(super) fn read(&mut self, tick: &Tick, due: Instant) -> Option<Arc<Sections>> {
         let is_due = self.is_due(tick, due);
         let reading = match &mut self.access {
@@ -132,7 +133,7 @@ impl SourceRunner {
         self.keep(Reading::Failed)
     }
 
-    /// Keeps what was read, for a sample and for those that repeat it.
+    /// Keeps what was read, for this sample and for those that repeat it.
     fn keep(&mut self, reading: Reading) -> Option<Arc<Sections>> {
         let (state, sections) = match reading {
             Reading::Read(sections) => (SourceState::Read, Some(sections)),

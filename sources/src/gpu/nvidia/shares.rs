@@ -1,8 +1,8 @@
 //! How much of a GPU each process uses.
 //!
-//! The driver notes six times a second how busy the device was and with whose work. NVML tells, for each process that
-//! had any, the mean over what was noted since a timestamp, with the time of its last note. A process without work is
-//! not told, nor are times at which nobody had any.
+//! The driver notes six times a second how busy the device was, and with which processes. For each process that had
+//! work, NVML gives the mean over the notes since a timestamp, and the time of its last note. It gives nothing for a
+//! process without work, nor for times in which no process had any.
 
 use std::collections::HashMap;
 
@@ -13,10 +13,10 @@ use rustix::time::{ClockId, clock_gettime};
 const SHORTEST: u64 = 166_667;
 const LONGEST: u64 = 1_000_000;
 
-/// A timestamp that is so far ahead of the clock is none.
+/// A timestamp that is further ahead of the clock than this is invalid.
 const AHEAD: u64 = 1_000_000;
 
-/// A timestamp that is so far from a clock is not of that clock.
+/// A timestamp that is further behind a clock than this is not of that clock.
 const APART: u64 = 60_000_000;
 
 /// The clocks that drivers are known to stamp samples with, in microseconds: the time of day, and that since the boot.
@@ -35,17 +35,18 @@ pub(super) struct Shares {
     clock: Option<usize>,
     /// When samples were last asked for.
     asked: Option<Clocks>,
-    /// The newest sample.
+    /// The timestamp of the newest sample.
     newest: u64,
-    /// The shortest time between two, as far as they are asked for more often.
+    /// The shortest time between two samples, as far as they are read more often than they are taken.
     period: Option<u64>,
-    /// By process, in percent: `None` for one of which nothing is known, and for all before there are two readings.
+    /// By process, in percent. `None` for a process whose share is not known, and for all before there are two
+    /// readings.
     shares: Option<HashMap<u32, Option<f64>>>,
 }
 
 impl Shares {
-    /// Reads the samples since the last reading. `ask` is given a timestamp to tell later ones; it answers `None` when
-    /// the device does not tell them.
+    /// Reads the samples since the last reading. `ask` gets a timestamp and gives the samples after it, or `None` when
+    /// the device does not give any.
     pub(super) fn read(&mut self, now: Clocks, ask: impl Fn(u64) -> Option<Vec<Sample>>) {
         let Some(mut samples) = ask(self.since()) else {
             *self = Self::default();
@@ -54,7 +55,7 @@ impl Shares {
         if self.clock.is_none() {
             self.clock =
                 samples.iter().find_map(|sample| now.iter().position(|clock| is_near(*clock, sample.timestamp)));
-            // What was told is a mean over all that the driver remembers.
+            // The first answer was a mean over all that the driver remembers.
             if self.clock.is_some() && self.asked.is_some() {
                 samples = ask(self.since()).unwrap_or_default();
             }
@@ -72,8 +73,8 @@ impl Shares {
         Some(self.shares.as_ref()?.values().flatten().sum::<f64>().min(100.0))
     }
 
-    /// From when on to ask. A while without use is not asked for again, or what comes after it would be lost in the mean;
-    /// but a sample may arrive late.
+    /// The timestamp to ask from. A time without use is not asked for again, because the mean over it would hide what
+    /// comes after it; but a sample may arrive late.
     fn since(&self) -> u64 {
         let asked = self.clock.zip(self.asked).map(|(clock, asked)| asked[clock].saturating_sub(LONGEST));
         self.newest.max(asked.unwrap_or(0))
@@ -83,26 +84,26 @@ impl Shares {
         let since = self.since();
         let before = self.asked.replace(now);
         let Some(clock) = self.clock else {
-            // A timestamp of no clock says that something was used, and not when.
+            // A timestamp of an unknown clock shows that the device was used, and not when.
             let is_idle = samples.iter().all(|sample| sample.pid == 0);
             self.shares = (before.is_some() && is_idle).then(HashMap::new);
             return;
         };
         let now = now[clock];
-        // Also when the clock was set back.
+        // This holds also when the clock was set back.
         self.newest = self.newest.min(now + AHEAD);
-        // The driver's buffer has room for samples that were never taken, and what is in it may be none.
+        // The driver's buffer has entries for samples that were never taken, whose content may be invalid.
         let fresh = samples.iter().filter(|sample| sample.pid != 0 && sample.timestamp > since);
         let (real, unreal): (Vec<_>, Vec<_>) =
             fresh.partition(|sample| sample.sm_util <= 100 && sample.timestamp <= now + AHEAD);
         let newest = real.iter().map(|sample| sample.timestamp).max();
         let Some(before) = before.map(|before| before[clock]) else {
-            // What was used before the first reading is of no interest.
+            // Use before the first reading does not count.
             self.newest = newest.unwrap_or(0);
             return;
         };
         if let Some(newest) = newest {
-            // The mean may be over more than what has not been told yet.
+            // The mean may cover more than the time since the last reading.
             let weight = self.periods(since, now) / self.periods(before, now);
             let share = |sample: &Sample| (sample.pid, Some((f64::from(sample.sm_util) * weight).min(100.0)));
             self.shares = Some(real.into_iter().map(share).collect());
@@ -112,7 +113,7 @@ impl Shares {
             }
             self.newest = newest;
         } else if now.saturating_sub(self.newest) > self.period() + self.period() / 4 {
-            // The next sample would be here if there were any use.
+            // By now the next sample would be here if the device was used.
             self.shares = Some(HashMap::new());
         }
         if let Some(shares) = &mut self.shares {
