@@ -9,7 +9,7 @@ use super::guardian::Guardian;
 use super::state::is_stopped_by_signal;
 use super::wait;
 
-/// The signal that the command was stopped by, if it is stopped. Each stop is told of once.
+/// The signal that stopped the command, if it is stopped. Each stop is returned once.
 pub(super) fn of_command(command: Pid) -> Option<c_int> {
     wait::stopped(command)
 }
@@ -22,7 +22,7 @@ pub(super) fn is_in_force(command: Pid) -> bool {
 /// Stops this process as the command was stopped, until it is continued. Where that has been asked for already, which is to
 /// be heard first, it does not.
 pub(super) fn with_command(signal: c_int, guardian: &mut Guardian) {
-    // Without anybody who wakes it, only a shell that stopped the command is sure to continue both.
+    // Without a guardian that wakes it, only a shell that stopped the command is sure to continue both.
     if !guardian.watch() && signal == libc::SIGSTOP {
         return;
     }
@@ -32,7 +32,7 @@ pub(super) fn with_command(signal: c_int, guardian: &mut Guardian) {
     guardian.end_watch();
 }
 
-/// Whether somebody wants this process to go on. A stop would make that forgotten.
+/// Whether a SIGCONT is pending for this process, which a stop would discard.
 fn is_continued() -> bool {
     // SAFETY: zeros are a value of the set, which the call writes to.
     unsafe {

@@ -27,12 +27,13 @@ const MERGED: usize = 16;
 /// What the command sent to its parent before it ended is not more than this, and does not hold up the end.
 const LAST_WORDS: usize = 4096;
 
-/// A command that has ended by then had no guardian: to make one and to end it would take a good part of what is added to it.
+/// A command that ends within this time gets no guardian: to make and to end one would be a good part of the cost of
+/// tracking it.
 const UNGUARDED: Duration = Duration::from_millis(20);
 
-/// Who stands between the command and those who send signals to the tracker.
+/// What stands between the command and the senders of signals to the tracker.
 pub(super) struct Supervisor {
-    /// Who started this process.
+    /// The process that started this one.
     parent: Option<Pid>,
     pub(super) signals: Signals,
     command_line: CommandLine,
@@ -64,8 +65,8 @@ impl Supervisor {
         self.witness.give_up()
     }
 
-    /// From now on somebody wakes this process when the command goes on. Where there was no room for the witness, there
-    /// is none for that.
+    /// From now on the guardian wakes this process when the command goes on. Where there was no room for the witness,
+    /// there is none for the guardian.
     fn guard(&mut self, command: Pid) {
         self.guardian.get_or_insert_with(|| match self.witness.is_there() {
             true => Guardian::start(self.command_line, command),
@@ -187,7 +188,7 @@ fn pass_on(command: Pid, arrived: Arrived, parent: Option<Pid>, group_had: Optio
         (false, false) => Some(command),
         // In a container `kill 1` means the command, wherever it comes from.
         (false, true) if getpid().is_init() => Some(command),
-        // Not who has adopted this process, whom the command does not mean, nor the first process of all.
+        // Not a process that adopted this one, which the command does not mean, nor the first process of all.
         (false, true) => parent.filter(|parent| !parent.is_init() && getppid() == Some(*parent)),
     };
     if let Some(receiver) = receiver {

@@ -1,4 +1,4 @@
-//! What the sampler is told to do, from another thread.
+//! What another thread asks of the sampler.
 
 use std::sync::mpsc;
 

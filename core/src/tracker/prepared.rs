@@ -47,7 +47,7 @@ impl Prepared {
         let run = Arc::new(self.run);
         let sinks = Arc::new(Mutex::new(SinkRunners::new(self.sinks, &run, self.when_closed)));
         let observer = ObserverRunner::new(self.observer);
-        // Should its thread be gone, there is no sample, and the sinks are closed in order.
+        // If the sampler's thread has ended, there is no sample, and the sinks are closed in order.
         let _ = self.begin.send(Beginning { run, observer, sinks: Arc::clone(&sinks) });
         Running::new(self.orders, sinks, self.steps)
     }

@@ -1,4 +1,4 @@
-//! A tracker at work, for who has started it.
+//! A tracker at work, for the program that started it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -42,7 +42,7 @@ impl Running {
     /// Ends the run: the sinks write what waits for them and close. A sink that makes no progress is left behind after
     /// its patience, with a message.
     pub fn finish(self, outcome: Outcome) {
-        // The loop is gone already when the last sample was taken.
+        // The loop has ended already if the last sample was taken.
         let _ = self.orders.send(Order::Stop);
         let mut sinks = lock(&self.sinks);
         let sinks = sinks.open();

@@ -1,4 +1,4 @@
-//! The CPU-time clock of another process: exact to the nanosecond, and cheaper than any file that tells it.
+//! The CPU-time clock of another process: exact to the nanosecond, and cheaper to read than any file.
 
 use std::time::Duration;
 

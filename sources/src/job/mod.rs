@@ -1,5 +1,5 @@
-//! The job that is tracked: who belongs to it, and what is read of each of its processes. [`JobObserver`] is the one owner of
-//! all that; sources see what it found.
+//! The job that is tracked: its members, and what is read of each process. [`JobObserver`] owns all that; sources see
+//! what it found.
 
 mod clock;
 mod cpu_stat;

@@ -93,13 +93,13 @@ impl Stat {
         self.children_utime.saturating_add(self.children_stime)
     }
 
-    /// Whether it has ended and only waits for its parent to take notice.
+    /// Whether it has ended: it is a zombie that its parent has not waited for yet, or is being removed.
     pub fn is_dead(&self) -> bool {
         self.is_taken_over() || self.state == b'Z' && !self.has_lost_leader()
     }
 
-    /// Whether its first thread has ended and others have not: they are counted with it. Its memory and its files are told
-    /// of by theirs.
+    /// Whether its first thread has ended and others have not, which count with it. The files of those threads show its
+    /// memory and its files.
     pub fn has_lost_leader(&self) -> bool {
         self.state == b'Z' && self.threads > 1
     }
@@ -146,7 +146,7 @@ pub struct Io {
 }
 
 impl Io {
-    /// Of a process of this procfs: `None` without the permission to trace it. One that has ended tells until it is waited for.
+    /// That of a process in this procfs: `None` without the permission to trace it. A zombie still has it.
     pub fn of(procfs: &Path, pid: i32) -> Option<Self> {
         Self::read(&Self::open(procfs, pid)?)
     }

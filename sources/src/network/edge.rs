@@ -131,7 +131,7 @@ mod tests {
         // A virtual network in user space, and a tunnel over it.
         edge_is(&["tap0"], vec![link("tap0", "tun"), tunnel("tun0", "tun"), link("dummy0", "dummy")]);
         edge_is(&["wg0"], vec![tunnel("wg0", "wireguard"), link("dummy0", "dummy")]);
-        // Both ends are here: nobody outside hears it.
+        // Both ends are here: no byte leaves.
         let pair = |name| Link { has_peer_here: true, ..link(name, "veth") };
         edge_is(&[], vec![pair("veth0"), pair("veth1")]);
     }

@@ -1,4 +1,4 @@
-//! What came and went through network namespaces that the job is in and the tracker is not: those of containers.
+//! Traffic through network namespaces that the job is in and the tracker is not: those of containers.
 //!
 //! Nothing of such a namespace stays open between two ticks: it ends with the last process in it, as without the tracker.
 
@@ -37,7 +37,7 @@ pub struct JobNetworkConfig {}
 #[typetag::deserialize(name = "job-network")]
 impl SourceConfig for JobNetworkConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
-        // Where namespaces are not told, none can be told apart.
+        // Without the namespace of the tracker, those of the job cannot be told from it.
         let own = Id::of(&host.procfs, "self").filter(|_| shows_own_pid_namespace(&host.procfs));
         Ok(own.map(|own| -> Box<dyn Source> { Box::new(JobNetwork::new(&host.procfs, own)) }))
     }
@@ -64,10 +64,10 @@ impl Id {
     }
 }
 
-/// One that the job is in.
+/// A namespace that the job is in.
 struct Namespace {
     id: Id,
-    /// Somebody in it.
+    /// The process id of a member in it.
     pid: i32,
     known: InterfaceTable,
 }
@@ -201,7 +201,7 @@ impl JobNetwork {
 }
 
 impl Namespace {
-    /// What `/proc/PID/net/dev` says now; `None` when nobody of the job is in it any more.
+    /// What `/proc/PID/net/dev` says now; `None` when no member is in it any more.
     fn devices<'a>(&mut self, procfs: &Path, job: &JobDetails, text: &'a mut Vec<u8>) -> Option<&'a [u8]> {
         let mut others = job.alive().map(|member| member.stat.pid);
         loop {
@@ -225,7 +225,8 @@ impl Namespace {
                 interface.reset_baseline();
             }
             let link = links.and_then(|links| Some(&links[find_near(links, place, |link| interface.is_of(link))?]));
-            // A card, which is on a bus or has no kind, can have come from another namespace with what it had counted there.
+            // A card, which is on a bus or has no kind, may have come from another namespace with the bytes that it
+            // counted there.
             if link.is_some_and(|link| link.is_card || link.kind.is_none()) {
                 interface.exclude_initial_bytes();
             }

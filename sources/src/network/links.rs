@@ -97,7 +97,7 @@ fn from_sysfs(root: &Path, name: String, device: Option<&Device>) -> Link {
 }
 
 fn complete(link: Link, device: &Device, by_index: &BTreeMap<u32, &Device>, ports: Option<&Vec<&str>>) -> Link {
-    // Of another namespace, whose `/sys` is mounted here, is all that has this name there.
+    // If this is the `/sys` of another namespace, all of it is of another interface with the same name.
     let is_same =
         link.index == Some(device.index) && (link.mac_address.is_none() || link.mac_address == device.address);
     let link = if is_same { link } else { Link { name: link.name, ..Link::default() } };

@@ -44,7 +44,7 @@ pub(super) struct Account {
     lost: Totals,
     counted: Totals,
     waiting: HashMap<Heir, Inheritance>,
-    /// The I/O that heirs should have taken over whose I/O cannot be read.
+    /// For heirs with hidden I/O: the I/O that they should have taken over.
     held: HashMap<Identity, Totals>,
     /// The counters of what the tracker had waited for, at the reading before.
     reaped_before: Totals,

@@ -1,4 +1,4 @@
-//! Memory of the tree by its kinds: what is resident as of now, and the rest as the last `status` of each member told.
+//! Memory of the tree by kind: resident memory as of now, and the rest as of the last `status` of each member.
 
 use std::time::Duration;
 

@@ -75,8 +75,8 @@ register_source!(
 
 struct Process {
     account: Account,
-    /// When the processes were observed whose use was counted last. The time since the last reading of this source is another
-    /// one: it only adds up what the observer has read.
+    /// When the observation was made that was counted last. The time since the last reading differs from that: this
+    /// source only adds up what the observer has read.
     counted: Option<Instant>,
     pss: PssReader,
     /// CPUs that there are, or can be while it runs.
@@ -95,7 +95,7 @@ impl Source for Process {
         let metrics: &mut ProcessMetrics = out.section();
         *metrics = ProcessMetrics::default();
         let Some(job) = &tick.job else { return Ok(()) };
-        // It fails when the job was not observed, and never otherwise: so it misses nobody who is gone.
+        // It fails only when the job was not observed, so no former member is missed.
         let (spawned, job) = (job.spawned, JobDetails::of(job)?);
         let elapsed = self.count(job);
         if !job.was_seen() {
@@ -145,7 +145,7 @@ impl Process {
 
     fn fill_memory(&mut self, metrics: &mut ProcessMetrics, job: &JobDetails, tick: &Tick) {
         let (tree, ended) = (TreeMemory::of(job), job.reaped().usage.max_rss);
-        // Of nobody there is nothing to read, as at the end of a run that was too short for it.
+        // Without a living member there is nothing to read, as at the end of a very short run.
         if tree.rss > 0 {
             self.pss.refresh(job, tick.at);
         }
@@ -167,7 +167,7 @@ impl Process {
         metrics.process_swap_mib = tree.sum.swap.map(mib);
         metrics.process_hugetlb_mib = tree.sum.hugetlb.map(mib);
         metrics.process_kinds_age_secs = Some(tree.age.as_secs_f64());
-        // What was read then of those who live is not more than they have by now.
+        // PSS is older than the other figures: it is cut to what is resident by now.
         let age = self.pss.age(tick.at).filter(|_| counted.pss > 0);
         metrics.process_pss_mib = age.map(|_| mib(counted.pss.min(tree.rss)));
         metrics.process_pss_age_secs = age.map(|age| age.as_secs_f64());

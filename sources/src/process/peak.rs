@@ -20,8 +20,8 @@ pub(super) struct Peak {
 }
 
 impl Peak {
-    /// Looks again: `without_file` is what is resident beside pages of files, `max_rss` the most that one of those had resident
-    /// who have ended.
+    /// Takes in a reading: `without_file` is what is resident beside pages of files, and `max_rss` the most that one
+    /// ended process had resident.
     pub(super) fn look(&mut self, tree: &TreeMemory, without_file: u64, max_rss: u64, group: &GroupReading) {
         self.anon = self.anon.max(tree.largest.anon.unwrap_or(0));
         self.file = self.file.max(tree.largest.file.unwrap_or(0));

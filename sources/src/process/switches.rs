@@ -1,7 +1,7 @@
-//! Context switches of the tree. What children did for whom a process has waited is in no file: only `wait4` tells it, of
-//! those for whom the tracker waits. So the sum is one from below while the root lives: what was seen of the living, and
-//! of those who ended, who are known to have been waited for by one of the living. When the root has ended, and nobody of the
-//! tree is left, it is what the kernel says.
+//! Context switches of the tree. No file shows those of children that were waited for: only `wait4` gives them, for the
+//! processes that the tracker waits for. So the sum is a lower bound while the root lives: what was seen of living
+//! members, and of ended ones that a living member waited for. Once the root has ended and no member is left, it is
+//! what the kernel counted.
 
 use std::collections::HashMap;
 
@@ -9,21 +9,21 @@ use crate::job::{FormerMember, Heir, Identity, Member, Reaped, Switches};
 
 #[derive(Debug, Default)]
 pub(super) struct SwitchAccount {
-    /// What was seen of those who ended, by who waited for them and is alive.
+    /// What was seen of ended members, by the living member that waited for them.
     handed_on: HashMap<Identity, Switches>,
-    /// What was seen of those for whom nobody waited.
+    /// What was seen of ended members without an heir.
     settled: Switches,
-    /// What was given out so far.
+    /// The sum of all calls so far.
     counted: Switches,
 }
 
 impl SwitchAccount {
-    /// What came since the last call, and whether nothing is missing of all that was given out so far.
+    /// The switches since the last call, and whether the sum of all calls is complete.
     pub(super) fn advance(&mut self, members: &[Member], gone: &[FormerMember], reaped: &Reaped) -> (Switches, bool) {
         for FormerMember { last, heir } in gone {
             let seen = last.switches.plus(self.handed_on.remove(&last.identity()).unwrap_or_default());
             match heir {
-                // When the parent has ended as well, it can have been the tracker who waited.
+                // Only the parent: if that has ended as well, the tracker may have waited for it.
                 Heir::Member(heir) if heir.0 == last.stat.parent => {
                     let before = self.handed_on.entry(*heir).or_default();
                     *before = before.plus(seen);

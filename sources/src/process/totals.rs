@@ -46,7 +46,7 @@ impl Totals {
         }
     }
 
-    /// What those used whom the tracker has waited for.
+    /// What the processes used that the tracker has waited for.
     pub(super) fn of_reaped(reaped: &Reaped) -> Self {
         let usage = &reaped.usage;
         let (user, system) = (usage.utime.as_nanos() as u64, usage.stime.as_nanos() as u64);
