@@ -46,7 +46,7 @@ pub use marks::{MARK_DESCRIPTORS, MarkLine, MarkSource};
 pub use memory::MemoryConfig;
 pub use network::{JobNetworkConfig, NetworkConfig};
 pub use perf::PerfConfig;
-pub use pid_namespace::{own_pid, shows_own_pid_namespace};
+pub use pid_namespace::{child_pid, own_pid, shows_own_pid_namespace};
 pub use pressure::PressureConfig;
 pub use process::ProcessConfig;
 pub use run::{OutcomeSource, RunEnd, RunSource};

@@ -3,6 +3,10 @@
 use std::io;
 use std::path::Path;
 
+use rustix::fs::{PROC_SUPER_MAGIC, statfs};
+
+use crate::scan::{lines, number, words};
+
 /// `PROC_PID_INIT_INO` of the kernel: the namespace that processes begin in.
 const INITIAL: &str = "pid:[4026531836]";
 
@@ -22,9 +26,49 @@ pub fn shows_own_pid_namespace(procfs: &Path) -> bool {
     own_pid(procfs) == Some(std::process::id() as i32)
 }
 
+/// The process id in this procfs of a child of this program, which has this id in the program's own pid namespace. `None` where
+/// this program is not in the procfs' namespace, or the child has ended.
+pub fn child_pid(procfs: &Path, child: i32) -> Option<i32> {
+    let Some(own) = own_pid(procfs) else {
+        // Written files are of whichever namespace.
+        let is_live = statfs(procfs).is_ok_and(|system| system.f_type == PROC_SUPER_MAGIC);
+        return (!is_live).then_some(child);
+    };
+    if own == std::process::id() as i32 {
+        return Some(child);
+    }
+    let children = std::fs::read(procfs.join(format!("{own}/task/{own}/children"))).ok()?;
+    let mut candidates = words(&children).filter_map(|word| i32::try_from(number(word)?).ok());
+    let is_it = |pid: &i32| {
+        let status = std::fs::read(procfs.join(format!("{pid}/status"))).unwrap_or_default();
+        let ids = lines(&status).find_map(|line| line.strip_prefix(b"NSpid:"));
+        ids.and_then(|ids| number(words(ids).last()?)) == u64::try_from(child).ok()
+    };
+    candidates.find(is_it)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A container that looks at its host: this program is process 500 there.
+    #[test]
+    fn a_child_has_another_number_for_the_host() {
+        let procfs = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = procfs.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        std::os::unix::fs::symlink("500", procfs.path().join("self")).unwrap();
+        write("500/task/500/children", "501 502 ");
+        write("501/status", "Name:\tsignal-witness\nNSpid:\t501\t8\n");
+        write("502/status", "Name:\tsh\nNSpid:\t502\t9\n");
+        write("9/status", "Name:\tkworker\nNSpid:\t9\n");
+        assert_eq!((child_pid(procfs.path(), 9), child_pid(procfs.path(), 10)), (Some(502), None));
+        assert_eq!(child_pid(Path::new("/proc"), 9), Some(9));
+        assert_eq!(child_pid(Path::new("/"), 9), Some(9));
+    }
 
     #[test]
     fn a_procfs_of_others_is_told_apart() {

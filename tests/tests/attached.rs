@@ -204,6 +204,23 @@ fn one_that_does_not_exist_is_said_once_and_the_run_goes_on() {
     assert!(all.len() >= 5 && all.iter().all(|sample| sample["cpu"]["process_cores_used"].is_null()));
 }
 
+/// `/proc` there is that of the outer namespace, in which the command has another number.
+#[test]
+fn a_command_in_a_namespace_of_its_own_with_the_outer_procfs() {
+    if !is_root("a pid namespace") || !has("unshare", "a pid namespace") {
+        return;
+    }
+    let recording = Recording::new();
+    let mut unshare = command("unshare");
+    unshare.args(["--pid", "--fork"]).arg(tracker()).args(["-i", "50ms", "-o"]).arg(recording.path());
+    let output = unshare.args(["--", env!("CARGO_BIN_EXE_job"), "touch", "150", "600"]).output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+    let rss: Vec<f64> =
+        recording.samples().iter().filter_map(|sample| sample["cpu"]["process_rss_mib"].as_f64()).collect();
+    let most = rss.iter().copied().fold(0.0, f64::max);
+    assert!(rss.len() >= 3 && (150.0..170.0).contains(&most), "{rss:?}");
+}
+
 #[test]
 fn the_process_of_another_namespace() {
     if !is_root("a pid namespace") || !has("unshare", "a pid namespace") {

@@ -223,6 +223,18 @@ fn what_children_share_with_their_parent_counts_once() {
     }
 }
 
+/// Those that are forked and write to what they have get copies of it.
+#[test]
+fn what_children_write_to_is_their_own() {
+    for budget in ["0", "0.2", "50"] {
+        let budget = format!("sources.process.pss_budget_pct={budget}");
+        let job = [JOB, "fork-and-write", "4", "100", "50", "RECORDING"];
+        let samples = run(&["-i", "0.1", "--no-cgroup", "--set", &budget], &job);
+        // 100 + 4 x 50
+        assert!((295.0..320.0).contains(&peak(&samples).0), "{:?}", peak(&samples));
+    }
+}
+
 /// Those that use what they share bit by bit have more of it by now than when PSS was read of them.
 #[test]
 fn shared_memory_counts_once_while_more_of_it_is_used() {

@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use nix::sys::signal::SigSet;
 use resource_tracker_core::{Host, Outcome, Prepared, Tracker};
-use resource_tracker_sources::{JobObserver, RunEnd, TrackedJob};
+use resource_tracker_sources::{JobObserver, RunEnd, TrackedJob, child_pid};
 
 use crate::ending::{Ending, take_last_sample};
 use crate::heap;
@@ -28,6 +28,9 @@ use cgroup::OwnCgroup;
 use children::Children;
 use spawn::Spawned;
 use supervise::Supervisor;
+
+/// No process has this id.
+const NOBODY: i32 = 0;
 
 /// What a run around a command may do to the system.
 pub(crate) struct Options {
@@ -86,12 +89,20 @@ pub(crate) fn run(
         }
     };
     inherited.leave_descriptors();
-    let mut job = TrackedJob::spawned(child.as_raw_nonzero().get());
+    let pid = child.as_raw_nonzero().get();
+    let pid_in_procfs = child_pid(&options.host.procfs, pid);
+    if pid_in_procfs.is_none() {
+        log::warn!(
+            "{} shows no process of this pid namespace; what is known of the command stays null but for its end",
+            options.host.procfs.display()
+        );
+    }
+    let mut job = TrackedJob::spawned(pid_in_procfs.unwrap_or(NOBODY));
     (job.began, job.adopts_orphans, job.fork_mark, job.cgroup) =
         (Some(began), adopts, inherited.fork_mark(), cgroup.job());
     let ledger = job.ledger.clone();
     let start = |mut prepared: Prepared| {
-        prepared.run_mut().pid = Some(job.pid);
+        prepared.run_mut().pid = Some(pid);
         prepared.observer(JobObserver::new(job, options.host.clone())).start()
     };
     let running = prepared.and_then(|prepared| match prepared {

@@ -61,7 +61,7 @@ impl Allocation {
     }
 }
 
-/// MiB that the job holds, what its processes share once.
+/// MiB that the job holds: what its processes share counts once, but for huge pages.
 fn held_by(job: &ProcessMetrics) -> Option<f64> {
     Some(job.process_memory_mib.or(job.process_rss_mib)? + job.process_hugetlb_mib.unwrap_or(0.0))
 }

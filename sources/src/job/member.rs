@@ -30,6 +30,8 @@ pub(crate) struct Member {
     /// before.
     pub(crate) switches: Switches,
     pub(super) was_there: bool,
+    /// The most pages of files that `status` ever showed, in bytes.
+    pub(crate) most_file: u64,
     /// When `status` was last read; before that, when the process was found.
     pub(super) told_at: Option<Instant>,
     /// Whether it has run since `status` was read.
@@ -110,6 +112,7 @@ impl Member {
         let before = self.status.map(|status| status.switches);
         let first = if self.was_there { status.switches } else { Switches::default() };
         self.switches = self.switches.plus(status.switches.since(before.unwrap_or(first)));
+        self.most_file = self.most_file.max(status.memory.file.unwrap_or(0));
         self.status = Some(status);
     }
 

@@ -12,6 +12,7 @@ use super::pid_allocations::{NewPids, PidAllocations};
 use super::pids::Pids;
 use super::stat::Stat;
 use super::tracked::TrackedJob;
+use crate::pid_namespace::own_pid;
 use crate::procfile::FASTEST;
 
 /// New ids are tried one by one, which costs less than a list of all processes, if there are at most `FEW` of them, or
@@ -25,6 +26,8 @@ const MANY: usize = 256;
 const FROM_ABOVE: Duration = Duration::from_millis(250);
 
 pub(super) struct Newcomers {
+    /// This program, as its procfs numbers it.
+    own_pid: i32,
     allocations: PidAllocations,
     /// Of this tick; `None` where ids do not tell which processes are new.
     new_pids: Option<NewPids>,
@@ -47,6 +50,7 @@ pub(super) struct Newcomers {
 impl Newcomers {
     pub(super) fn new(host: &Host) -> Self {
         Self {
+            own_pid: own_pid(&host.procfs).unwrap_or(std::process::id() as i32),
             allocations: PidAllocations::new(host),
             new_pids: None,
             last: [None; 2],
@@ -168,7 +172,7 @@ impl Newcomers {
         if self.found_from_above.is_some_and(is_recent) && !moment.last {
             return true;
         }
-        let own_pid = std::process::id() as i32;
+        let own_pid = self.own_pid;
         // Its children are read last: an orphan whose parent ends meanwhile comes here.
         let own = job.adopts_orphans.then_some(Parent { pid: own_pid, threads: 1 });
         let members = members.iter().map(|member| Parent { pid: member.stat.pid, threads: member.stat.threads });

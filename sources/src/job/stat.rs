@@ -6,6 +6,9 @@ use std::path::Path;
 
 use crate::scan::{number, value_of, words};
 
+/// The kernel's flag of a process, in `flags`. `include/linux/sched.h`
+const PF_FORKNOEXEC: i64 = 0x40;
+
 /// The fields of `/proc/PID/stat` that are used. Times are in clock ticks, `rss` in pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stat {
@@ -17,6 +20,8 @@ pub struct Stat {
     pub group: i32,
     /// Its session.
     pub session: i32,
+    /// Whether it was forked, and runs no other program since.
+    pub(crate) is_fork: bool,
     pub(crate) minor_faults: u64,
     pub(crate) children_minor_faults: u64,
     pub(crate) major_faults: u64,
@@ -64,6 +69,7 @@ impl Stat {
             parent: i32::try_from(parent).ok()?,
             group: field(5)? as i32,
             session: field(6)? as i32,
+            is_fork: field(9)? & PF_FORKNOEXEC != 0,
             minor_faults: unsigned(field(10)?),
             children_minor_faults: unsigned(field(11)?),
             major_faults: unsigned(field(12)?),
@@ -203,6 +209,7 @@ mod tests {
                 parent: 7,
                 group: 4242,
                 session: 4242,
+                is_fork: false,
                 minor_faults: 100,
                 children_minor_faults: 200,
                 major_faults: 3,

@@ -15,14 +15,15 @@ use super::stat::Stat;
 use super::status::{Budget, Status};
 use super::tracked::TrackedJob;
 use crate::fork_mark;
-use crate::pid_namespace::own_pid;
+use crate::pid_namespace::{own_pid, shows_own_pid_namespace};
 use crate::scan::{number, words};
 
 pub(super) struct Tree {
-    own_pid: i32,
-    /// The process id of this program in `Host::procfs`: another one than `own_pid` where that shows another pid
-    /// namespace.
+    /// The process id of this program in `Host::procfs`, which can show another pid namespace than its own; `None` where
+    /// it is not in that namespace.
     pid_in_procfs: Option<i32>,
+    /// The same, or its own.
+    own_pid: i32,
     has_begun: bool,
     files: Files,
     newcomers: Newcomers,
@@ -69,14 +70,14 @@ pub(crate) struct StatusSummary {
 
 impl Tree {
     pub(super) fn new(host: &Host) -> anyhow::Result<Self> {
-        let (own_pid, pid_in_procfs) = (std::process::id() as i32, own_pid(&host.procfs));
+        let pid_in_procfs = own_pid(&host.procfs);
         Ok(Self {
-            own_pid,
             pid_in_procfs,
+            own_pid: pid_in_procfs.unwrap_or(std::process::id() as i32),
             has_begun: false,
             files: Files::new(&host.procfs)?,
             newcomers: Newcomers::new(host),
-            has_clock: pid_in_procfs == Some(own_pid),
+            has_clock: shows_own_pid_namespace(&host.procfs),
             root: None,
             root_has_ended: false,
             members: Vec::new(),

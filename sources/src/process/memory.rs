@@ -22,19 +22,13 @@ impl TreeMemory {
         job.alive().fold(Self::default(), |tree, member| {
             let status = member.status.unwrap_or_default();
             let rss = member.stat.rss.saturating_mul(page);
-            let without_file = |resident: u64| resident.saturating_sub(status.memory.file.unwrap_or(0));
             Self {
                 rss: tree.rss.saturating_add(rss),
                 sum: tree.sum.each(status.memory, u64::saturating_add),
                 age: tree.age.max(member.status_age(job.observed_at())),
                 largest: tree.largest.each(status.memory, u64::max),
-                largest_need: tree.largest_need.max(without_file(status.peak_rss)),
+                largest_need: tree.largest_need.max(status.peak_rss.saturating_sub(member.most_file)),
             }
         })
-    }
-
-    /// What is not resident, and is in no `memory.stat`.
-    pub(super) fn not_charged(&self) -> u64 {
-        self.sum.swap.unwrap_or(0).saturating_add(self.sum.hugetlb.unwrap_or(0))
     }
 }

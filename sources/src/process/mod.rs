@@ -150,7 +150,7 @@ impl Process {
             self.pss.refresh(job, tick.at);
         }
         let counted = self.pss.counted_once(job);
-        self.peak.look(&tree, counted.without_file, ended, job.group());
+        self.peak.look(&tree, &counted, ended, job.group());
         let (most, source) = self.peak.so_far();
         self.peak_rss = self.peak_rss.max(tree.rss).max(job.status_summary().peak_rss).max(ended);
         metrics.process_peak_rss_mib = Some(mib(self.peak_rss));

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use resource_tracker_metrics::PeakSource;
 
+use super::counted_once::DeduplicatedMemory;
 use super::memory::TreeMemory;
 use crate::job::GroupReading;
 
@@ -20,15 +21,14 @@ pub(super) struct Peak {
 }
 
 impl Peak {
-    /// Takes in a reading: `without_file` is what is resident beside pages of files, and `max_rss` the most that one
-    /// ended process had resident.
-    pub(super) fn look(&mut self, tree: &TreeMemory, without_file: u64, max_rss: u64, group: &GroupReading) {
+    /// Takes in a reading: `counted` is what the tree has, and `max_rss` the most that one ended process had resident.
+    pub(super) fn look(&mut self, tree: &TreeMemory, counted: &DeduplicatedMemory, max_rss: u64, group: &GroupReading) {
         self.anon = self.anon.max(tree.largest.anon.unwrap_or(0));
         self.file = self.file.max(tree.largest.file.unwrap_or(0));
         let ended = max_rss.saturating_sub(self.file);
-        let need = without_file.saturating_add(tree.not_charged());
+        let need = counted.without_file.saturating_add(counted.not_charged);
         self.sampled = self.sampled.max(need).max(tree.largest_need).max(ended);
-        match self.group.take(group, tree.not_charged()) {
+        match self.group.take(group, counted.not_charged) {
             Some(most) => self.grouped = self.grouped.max(most),
             None => self.group = GroupPeak::default(),
         }
@@ -87,7 +87,9 @@ mod tests {
     }
 
     fn look(peak: &mut Peak, group: &GroupReading, tree: &TreeMemory) -> (u64, PeakSource) {
-        peak.look(tree, tree.sum.anon.unwrap_or(0), 0, group);
+        let not_charged = tree.sum.swap.unwrap_or(0) + tree.sum.hugetlb.unwrap_or(0);
+        let without_file = tree.sum.anon.unwrap_or(0);
+        peak.look(tree, &DeduplicatedMemory { without_file, not_charged, ..DeduplicatedMemory::default() }, 0, group);
         peak.so_far()
     }
 
@@ -135,7 +137,7 @@ mod tests {
     fn pages_of_files_are_not_needed() {
         let (mut peak, nowhere) = (Peak::default(), GroupReading::default());
         assert_eq!(look(&mut peak, &nowhere, &tree(30, 600)), (30, PeakSource::Sampled));
-        peak.look(&TreeMemory::default(), 0, 640, &nowhere);
+        peak.look(&TreeMemory::default(), &DeduplicatedMemory::default(), 640, &nowhere);
         assert_eq!(peak.so_far().0, 40, "of one that has ended");
     }
 }

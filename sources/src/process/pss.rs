@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 use resource_tracker_core::Host;
 use resource_tracker_core::background::Background;
 
-use super::counted_once::{CurrentMemory, DeduplicatedMemory, MemoryDeduplicator, ProcessPss};
-use crate::job::{Image, JobDetails};
+use super::counted_once::{CurrentMemory, DeduplicatedMemory, MemoryDeduplicator, ProcessPss, PssQuestion, Rollup};
+use crate::job::JobDetails;
 use crate::procfile::{folder_of_process, read_into};
 use crate::scan::value_of;
 
 pub(super) struct PssReader {
     procfs: PathBuf,
     /// Begun when it is first needed; the inner one is missing where there is no thread for it.
-    reader: Option<Option<Background<Vec<Image>, Reading>>>,
+    reader: Option<Option<Background<Vec<PssQuestion>, Reading>>>,
     /// Share of time.
     budget: f64,
     asked: Option<Instant>,
@@ -38,7 +38,7 @@ impl PssReader {
 
     /// Takes over the newest reading, and has a new one made when the budget allows.
     pub(super) fn refresh(&mut self, job: &JobDetails, now: Instant) {
-        let alive = || job.alive().map(|member| member.stat.image());
+        let alive = || alive(job).map(|process| process.question());
         let Self { procfs, budget, .. } = self;
         let reader = self.reader.get_or_insert_with(|| if *budget > 0.0 { begin(procfs.clone()) } else { None });
         let Some(reader) = reader else { return };
@@ -59,28 +59,40 @@ impl PssReader {
 
     /// What the living have now, where what some share counts about once.
     pub(super) fn counted_once(&mut self, job: &JobDetails) -> DeduplicatedMemory {
-        let page = rustix::param::page_size() as u64;
-        let living = job.alive().map(|member| CurrentMemory::new(member, page));
         let sizes = self.newest.as_ref().map_or(&[][..], |(reading, _)| &reading.sizes);
-        self.deduplicator.sum(living, sizes)
+        self.deduplicator.sum(alive(job), sizes)
     }
 }
 
-fn begin(procfs: PathBuf) -> Option<Background<Vec<Image>, Reading>> {
+fn alive(job: &JobDetails) -> impl Iterator<Item = CurrentMemory> + Clone {
+    let page = rustix::param::page_size() as u64;
+    job.alive().map(move |member| CurrentMemory::new(member, page))
+}
+
+fn begin(procfs: PathBuf) -> Option<Background<Vec<PssQuestion>, Reading>> {
     let mut buffer = Vec::new();
-    let read = move |images: Vec<Image>| {
+    let read = move |questions: Vec<PssQuestion>| {
         let start = Instant::now();
         let mut sizes: Vec<ProcessPss> =
-            images.into_iter().filter_map(|image| size_of(&procfs, image, &mut buffer)).collect();
-        sizes.sort_unstable_by_key(|size| size.image);
+            questions.into_iter().filter_map(|question| size_of(&procfs, question, &mut buffer)).collect();
+        sizes.sort_unstable_by_key(ProcessPss::image);
         Reading { sizes: sizes.into(), took: start.elapsed() }
     };
     Background::spawn("pss", read).ok()
 }
 
-fn size_of(procfs: &Path, image: Image, buffer: &mut Vec<u8>) -> Option<ProcessPss> {
-    let path = folder_of_process(procfs, image.pid).join("smaps_rollup");
+fn size_of(procfs: &Path, question: PssQuestion, buffer: &mut Vec<u8>) -> Option<ProcessPss> {
+    let path = folder_of_process(procfs, question.image.pid).join("smaps_rollup");
     let text = read_into(&path, buffer).ok()?;
     let kib = |name| value_of(text, name);
-    Some(ProcessPss::new(image, kib("Rss")?, kib("Pss")?, kib("Anonymous"), kib("Pss_Anon").zip(kib("Pss_Shmem"))))
+    let rollup = Rollup {
+        rss: kib("Rss")?,
+        pss: kib("Pss")?,
+        anon: kib("Anonymous"),
+        kinds: kib("Pss_Anon").zip(kib("Pss_Shmem")),
+        swap: kib("Swap").unwrap_or(0),
+        swap_pss: kib("SwapPss").or(kib("Swap")).unwrap_or(0),
+        shared_hugetlb: kib("Shared_Hugetlb").unwrap_or(0),
+    };
+    Some(ProcessPss::new(question, &rollup))
 }

@@ -12,7 +12,8 @@ fn main() -> anyhow::Result<()> {
     match arguments[0].as_str() {
         "burn" => burn(number(1)?, Duration::from_millis(number(2)?)),
         "together" => together(number(1)?, number(2)? as usize, Duration::from_millis(number(3)?))?,
-        "fork" => fork(number(1)?, number(2)? as usize, &arguments[3])?,
+        "fork" => fork(number(1)?, number(2)? as usize, 0, &arguments[3])?,
+        "fork-and-write" => fork(number(1)?, number(2)? as usize, number(3)? as usize, &arguments[4])?,
         "readers" => readers(number(1)?, number(2)? as usize, &arguments[3])?,
         "map" => map(&arguments[1], number(2)? as usize, &arguments[3])?,
         "touch" => touch(number(1)? as usize, Duration::from_millis(number(2)?)),
@@ -112,8 +113,8 @@ fn together(workers: u64, mib: usize, time: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has `mib` MiB, and when that was recorded, as many children as said, which do nothing with it.
-fn fork(children: u64, mib: usize, recording: &str) -> anyhow::Result<()> {
+/// Has `mib` MiB, and when that was recorded, as many children as said, each of which writes to so much of it.
+fn fork(children: u64, mib: usize, written: usize, recording: &str) -> anyhow::Result<()> {
     use std::io::Read;
     let (wait, go_on) = std::io::pipe()?;
     let mut memory = vec![0u8; mib << 20];
@@ -123,7 +124,9 @@ fn fork(children: u64, mib: usize, recording: &str) -> anyhow::Result<()> {
         // SAFETY: this program has one thread.
         if let nix::unistd::ForkResult::Child = unsafe { nix::unistd::fork() }? {
             drop(go_on);
+            memory[..written << 20].iter_mut().step_by(4096).for_each(|byte| *byte = 2);
             let _ = (&wait).read(&mut [0])?;
+            std::hint::black_box(memory);
             return Ok(());
         }
     }
