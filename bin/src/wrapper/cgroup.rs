@@ -70,7 +70,9 @@ impl OwnCgroup {
     /// What the sources are to know of it.
     pub(super) fn job(&self) -> JobCgroup {
         let path = |made: &Option<Made>| made.as_ref().map(|made| made.path.clone());
-        JobCgroup { unified: path(&self.unified), cpuacct: path(&self.cpuacct), memory: path(&self.memory) }
+        let mut job = JobCgroup::default();
+        (job.unified, job.cpuacct, job.memory) = (path(&self.unified), path(&self.cpuacct), path(&self.memory));
+        job
     }
 
     /// Removes what trackers left behind that were killed.

@@ -81,48 +81,57 @@ pub(super) struct RemoteSource {
     supervisor: Arc<Supervisor>,
     config: String,
     host: Host,
-    is_open: bool,
-    is_absent: bool,
-    /// Whether it was read since it was opened. One that begins anew has no counters from before.
-    was_read: bool,
+    state: RemoteState,
+}
+
+#[derive(Clone, Copy)]
+enum RemoteState {
+    /// Not yet, or not any more, because its process has ended.
+    Closed,
+    /// What it reads is not here.
+    Absent,
+    /// One that begins anew has no counters from before, until it was read.
+    Open { was_read: bool },
 }
 
 impl RemoteSource {
     pub(super) fn new(source: &'static SourceType, supervisor: Arc<Supervisor>, config: String, host: &Host) -> Self {
-        Self { source, supervisor, config, host: host.clone(), is_open: false, is_absent: false, was_read: false }
+        Self { source, supervisor, config, host: host.clone(), state: RemoteState::Closed }
     }
 
     fn ask(&mut self, request: &Request) -> anyhow::Result<Option<String>> {
         let answered = answer(&self.supervisor, request, None);
-        self.is_open &= answered.is_ok();
+        if answered.is_err() {
+            self.state = RemoteState::Closed;
+        }
         answered?
     }
-}
 
-impl RemoteSource {
+    fn open(&mut self) -> anyhow::Result<()> {
+        let request = Request::OpenSource {
+            name: self.source.info.component.name.clone(),
+            config: self.config.clone(),
+            procfs: self.host.procfs.clone(),
+            sysfs: self.host.sysfs.clone(),
+        };
+        self.state = match self.ask(&request)? {
+            Some(_) => RemoteState::Open { was_read: false },
+            None => RemoteState::Absent,
+        };
+        Ok(())
+    }
+
     fn read(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        if self.is_absent {
-            return Ok(());
+        if let RemoteState::Closed = self.state {
+            self.open()?;
         }
-        if !self.is_open {
-            let request = Request::OpenSource {
-                name: self.source.info.component.name.clone(),
-                config: self.config.clone(),
-                procfs: self.host.procfs.clone(),
-                sysfs: self.host.sysfs.clone(),
-            };
-            self.is_absent = self.ask(&request)?.is_none();
-            (self.is_open, self.was_read) = (true, false);
-            if self.is_absent {
-                return Ok(());
-            }
-        }
+        let RemoteState::Open { was_read } = self.state else { return Ok(()) };
         let mut tick = OwnedTick::of(tick);
-        if !self.was_read {
+        if !was_read {
             tick.elapsed = Duration::ZERO;
         }
         let text = self.ask(&Request::Collect(tick))?;
-        self.was_read = true;
+        self.state = RemoteState::Open { was_read: true };
         sections::read(text.unwrap_or_default().as_bytes(), self.source.sections, out)
     }
 }

@@ -49,13 +49,13 @@ impl SinkConfig for PluginSinkConfig {
     fn build(&self, context: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
         let wraps_command = context.wraps_command;
         let config = self.config.clone();
-        let json_sink: Box<dyn JsonSink> = match (&self.sink.hosting, &self.supervisor) {
-            (Hosting::InProcess { table, original }, _) => {
-                Box::new(LocalSink::new(self.sink, table, *original, config, wraps_command))
+        let json_sink: Box<dyn JsonSink> = match &self.supervisor {
+            Some(supervisor) => {
+                Box::new(RemoteSink::new(self.sink, Arc::clone(supervisor), config, wraps_command)?)
             }
-            (Hosting::Isolated, supervisor) => {
-                let supervisor = supervisor.clone().context("its process was never started")?;
-                Box::new(RemoteSink::new(self.sink, supervisor, config, wraps_command)?)
+            None => {
+                let (table, original) = self.sink.hosting.in_process()?;
+                Box::new(LocalSink::new(self.sink, table, original, config, wraps_command))
             }
         };
         Ok(Box::new(PluginSink { sink: self.sink, json_sink, line: Vec::new() }))

@@ -43,17 +43,13 @@ impl fmt::Debug for PluginSourceConfig {
 impl SourceConfig for PluginSourceConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         let source = self.source;
-        match (&source.hosting, &self.supervisor) {
-            (Hosting::InProcess { table, original }, _) => {
-                let opened = LocalSource::open(source, table, *original, &self.config, &host.procfs, &host.sysfs);
-                let opened = opened.with_context(|| source.file.display().to_string())?;
-                Ok(opened.map(|opened| Box::new(opened) as Box<dyn Source>))
-            }
-            (Hosting::Isolated, supervisor) => {
-                let supervisor = supervisor.clone().context("its process was never started")?;
-                Ok(Some(Box::new(RemoteSource::new(source, supervisor, self.config.clone(), host))))
-            }
+        if let Some(supervisor) = &self.supervisor {
+            return Ok(Some(Box::new(RemoteSource::new(source, Arc::clone(supervisor), self.config.clone(), host))));
         }
+        let (table, original) = source.hosting.in_process()?;
+        let opened = LocalSource::open(source, table, original, &self.config, &host.procfs, &host.sysfs);
+        let opened = opened.with_context(|| source.file.display().to_string())?;
+        Ok(opened.map(|opened| Box::new(opened) as Box<dyn Source>))
     }
 
     /// What it does is not known, so it never runs on the sampling thread.

@@ -101,6 +101,10 @@ fn main() -> anyhow::Result<()> {
     for (name, config) in settings.sources()? {
         second = second.source(name, config);
     }
+    // What follows from several sources, such as the job's share of the GPUs.
+    for derivation in settings.registry().derivations() {
+        second = second.derivation(derivation.name(), derivation.build()?);
+    }
 
     // Both at the same time: trackers share nothing.
     let (first, second) = (first.start()?, second.start()?);

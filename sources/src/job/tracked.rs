@@ -31,6 +31,7 @@ pub struct TrackedJob {
 
 /// How the root of a job came to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Origin {
     /// This program started it for the run: what it used since its birth counts.
     Spawned,
@@ -62,6 +63,7 @@ impl TrackedJob {
 
 /// Directories of a cgroup that holds the tree and nothing else, in the hierarchies that were there to use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct JobCgroup {
     /// In the unified hierarchy (v2).
     pub unified: Option<PathBuf>,
