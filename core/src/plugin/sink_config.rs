@@ -50,9 +50,7 @@ impl SinkConfig for PluginSinkConfig {
         let wraps_command = context.wraps_command;
         let config = self.config.clone();
         let json_sink: Box<dyn JsonSink> = match &self.supervisor {
-            Some(supervisor) => {
-                Box::new(RemoteSink::new(self.sink, Arc::clone(supervisor), config, wraps_command)?)
-            }
+            Some(supervisor) => Box::new(RemoteSink::new(self.sink, Arc::clone(supervisor), config, wraps_command)?),
             None => {
                 let (table, original) = self.sink.hosting.in_process()?;
                 Box::new(LocalSink::new(self.sink, table, original, config, wraps_command))
