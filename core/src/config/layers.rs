@@ -28,6 +28,21 @@ pub(super) enum Set {
     Switch { name: String, on: bool },
 }
 
+impl Set {
+    /// Whether it sets this key.
+    pub(super) fn sets(&self, key: &[String]) -> bool {
+        match self {
+            Self::Values(values) => {
+                let mut parts = key.iter();
+                let first = parts.next().and_then(|part| values.get(part));
+                parts.fold(first, |value, part| value?.as_dict()?.get(part)).is_some()
+            }
+            Self::Assignment { key: set, .. } | Self::Variable { key: set, .. } => set == key,
+            Self::Switch { .. } => false,
+        }
+    }
+}
+
 /// The layers as one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Merged {

@@ -115,10 +115,11 @@ impl Settings {
 
     /// Sets what follows from the value of another key, for whoever set that one. What they say of this key itself counts more.
     pub fn imply(mut self, from: &str, key: &str, value: impl Into<ConfigValue>) -> Self {
-        let named = self.merged().all.find_metadata(from).map(|metadata| metadata.name.to_string());
-        let layer = self.layers.iter().rev().find(|layer| Some(&layer.origin.name) == named.as_ref());
-        let origin = layer.map_or_else(|| Origin::default_of(from), |layer| layer.origin.clone());
-        let key: Vec<String> = key.split('.').map(str::to_owned).collect();
+        let parts = |key: &str| key.split('.').map(str::to_owned).collect::<Vec<String>>();
+        let (from_parts, key) = (parts(from), parts(key));
+        let setters = self.layers.iter().filter(|layer| layer.what.sets(&from_parts));
+        let last = setters.max_by_key(|layer| layer.origin.rank);
+        let origin = last.map_or_else(|| Origin::default_of(from), |layer| layer.origin.clone());
         self.layers.insert(0, Layer { origin, what: Set::Values(super::layers::at(&key, value.into().0)) });
         self.merged = OnceLock::new();
         self
