@@ -14,7 +14,7 @@ mod wait;
 mod witness;
 
 use std::ffi::OsString;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::sys::signal::SigSet;
 use resource_tracker_core::{Host, Outcome, Prepared, Tracker};
@@ -28,10 +28,6 @@ use cgroup::OwnCgroup;
 use children::Children;
 use spawn::Spawned;
 use supervise::Supervisor;
-
-/// So often is looked whether threads that have nothing more to do have ended, and after so long each time.
-const LOOKS_FOR_ROOM: u32 = 50;
-const MOMENT: Duration = Duration::from_millis(1);
 
 /// No process has this id.
 const NOBODY: i32 = 0;
@@ -72,35 +68,27 @@ pub(crate) fn run(
             }
         }
     }
-    // While the command is started.
-    let mut prepared = Some(tracker.prepare());
     let mut cgroup = if options.cgroup { OwnCgroup::make(&options.host.procfs) } else { OwnCgroup::default() };
     let mut children = Children::before_the_command(inherited.fork_mark(), &options.host.procfs);
     let mut supervisor = Supervisor::new(parent, signals, inherited.command_line());
     let began = Instant::now();
-    let (mut looks, mut no_room) = (LOOKS_FOR_ROOM, None);
+    let (mut tracker, mut prepared) = (Some(tracker), None);
+    // Before the fork it would be in the way: a fork with threads at work costs more than is won.
+    let mut prepare = || prepared = prepared.take().or_else(|| tracker.take().map(Tracker::prepare));
     let child = loop {
-        match spawn::spawn(command, inherited, &mut cgroup, &mut supervisor, &mut children) {
+        match spawn::spawn(command, inherited, &mut cgroup, &mut supervisor, &mut children, &mut prepare) {
             Spawned::Child(child) => break child,
             Spawned::NoRoom(_) if supervisor.give_up_companions() => (),
-            Spawned::NoRoom(error) if looks > 0 => {
-                // The sampler's threads make room, in a moment.
-                (prepared, no_room) = (None, Some(error));
-                looks -= 1;
-                std::thread::sleep(MOMENT);
-            }
             Spawned::NoRoom(error) => {
                 // What an exec would leave behind: directories, and processes that nobody waits for.
                 drop(supervisor);
                 drop(cgroup);
+                drop((tracker, prepared));
                 return Ending::Exited(spawn::replace_tracker(command, inherited, &error));
             }
             Spawned::Failed(code) => return Ending::Exited(code),
         }
     };
-    if let Some(error) = no_room {
-        log::warn!("no room for the command beside the threads that sample ({error}); it runs unrecorded");
-    }
     inherited.leave_descriptors();
     let pid = child.as_raw_nonzero().get();
     let pid_in_procfs = child_pid(&options.host.procfs, pid);

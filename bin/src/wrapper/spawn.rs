@@ -32,13 +32,15 @@ pub(super) enum Spawned {
     Failed(i32),
 }
 
-/// Starts the command, in the cgroup if there is one. Returns when it is the program, or has ended before that.
+/// Starts the command, in the cgroup if there is one. Returns when it is the program, or has ended before that; `meanwhile` is
+/// called when it has a process.
 pub(super) fn spawn(
     command: &[OsString],
     inherited: &Inherited,
     cgroup: &mut OwnCgroup,
     supervisor: &mut Supervisor,
     children: &mut Children,
+    meanwhile: &mut dyn FnMut(),
 ) -> Spawned {
     let program = match Program::new(command) {
         Ok(program) => program,
@@ -65,6 +67,7 @@ pub(super) fn spawn(
         Err(error) => return Spawned::NoRoom(error),
     };
     children.command_began(launch.child().as_raw_nonzero().get());
+    meanwhile();
     supervisor.until_exec(&mut launch);
     match launch.end() {
         Ok(child) => Spawned::Child(child),
