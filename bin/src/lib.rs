@@ -104,7 +104,8 @@ fn run(arguments: Vec<OsString>, inherited: &Inherited) -> Ending {
         heap::end_in_want_as_usual();
     }
     let result = match &cli.action {
-        None => return run::run(&cli, inherited).unwrap_or_else(|error| refuse(&error)),
+        // It has written nothing that waits in a buffer.
+        None => run::run(&cli, inherited).unwrap_or_else(|error| refuse(&error)).end_at_once(),
         Some(Action::Components) => commands::components(&cli),
         Some(Action::Config { action }) => commands::config(&cli, action),
         Some(Action::Summary(tool)) => commands::summary(&cli, tool),

@@ -1,12 +1,11 @@
 //! Everything that is wrong with a configuration, at once.
 
-use figment::Figment;
 use serde_json::Value as Json;
 
 use super::blame::Parse;
 use super::components::Component;
 use super::error::{ConfigError, ConfigErrorKind, suggestion};
-use super::layers::tree;
+use super::layers::Tree;
 use super::settings::Settings;
 use crate::registry::{ComponentType, Kind, nearest};
 use crate::sink::SinkConfig;
@@ -44,8 +43,8 @@ impl Settings {
 
     /// In which file a key stands, and how far from its beginning.
     fn place(&self, key: &str) -> Option<(usize, usize)> {
-        let origin = self.merged().all.find_metadata(key)?;
-        let number = self.files.iter().rposition(|file| origin.name == file.name)?;
+        let origin = self.merged().all.origin(key)?;
+        let number = self.files.iter().rposition(|file| origin == file.name)?;
         Some((number, self.files[number].offset(key)?))
     }
 
@@ -59,9 +58,9 @@ impl Settings {
         self.unknown_keys(&self.merged().variables, IGNORED)
     }
 
-    fn unknown_keys(&self, layers: &Figment, so: &str) -> Vec<ConfigError> {
+    fn unknown_keys(&self, layers: &Tree, so: &str) -> Vec<ConfigError> {
         let mut errors = Vec::new();
-        for (table, members) in tree(layers).as_object().into_iter().flatten() {
+        for (table, members) in layers.all().as_object().into_iter().flatten() {
             let members = members.as_object().into_iter().flatten();
             let known_table = self.tables.iter().find(|known| known.name() == table);
             match (known_table, Kind::all().find(|kind| kind.table() == table)) {

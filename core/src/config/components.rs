@@ -9,6 +9,9 @@ use crate::registry::{ComponentType, Implementation, Kind};
 use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
 
+/// Why a component of which nothing was configured is on or off.
+const BY_DEFAULT: &str = "by default";
+
 /// One component as it is configured.
 #[non_exhaustive]
 pub struct Component {
@@ -137,6 +140,11 @@ impl Settings {
         table: Option<&Json>,
         types: &[ComponentType],
     ) -> Result<Component, ConfigError> {
+        let known = || types.iter().find(|component| component.name == name).copied();
+        if let (None, Some(component_type)) = (table, known()) {
+            let state = State { on: component_type.on_by_default, why: BY_DEFAULT.into() };
+            return Ok(Component { name: name.to_owned(), component_type, state, values: Map::new() });
+        }
         let key = Component::key(kind, name);
         if name.contains(char::is_control) {
             // It becomes the name of a thread, and stands in messages.
@@ -173,7 +181,7 @@ impl Settings {
         let state = match (enabled, table) {
             (Some(on), _) => State { on, why: origin(&enabled_key) },
             (None, Some(_)) if !by_default => State { on: true, why: origin(&key) },
-            (None, _) => State { on: by_default, why: "by default".into() },
+            (None, _) => State { on: by_default, why: BY_DEFAULT.into() },
         };
         Ok(Component { name: name.to_owned(), component_type, state, values })
     }

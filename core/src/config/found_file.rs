@@ -61,7 +61,8 @@ fn check_table(file: &ConfigFile, table: &str, members: &Dict, schemas: &[Json])
         let marks = schemas
             .iter()
             .flat_map(|schema| [&schema[NEEDS_NAMED_FILE], &schema["properties"][name][NEEDS_NAMED_FILE]]);
-        let Some(mark) = marks.into_iter().find(|mark| is_refused(mark, value)) else { continue };
+        let within = schemas.iter().any(|schema| is_marked_within(schema, name, value)).then_some(&Json::Bool(true));
+        let Some(mark) = marks.into_iter().find(|mark| is_refused(mark, value)).or(within) else { continue };
         let key = format!("{table}.{name}");
         let value = serde_json::to_value(value).ok().and_then(|value| shown(&key, &value));
         let why = match endings(mark) {
@@ -90,6 +91,22 @@ fn is_refused(mark: &Json, value: &Value) -> bool {
             let has_ending = |ending: &str| path.strip_suffix(ending).is_some_and(|name| name.ends_with('.'));
             path != STANDARD_STREAM && !(endings.any(has_ending) && is_plainly_below(Path::new(path)))
         }),
+    }
+}
+
+/// Whether it is a table or a list in which something is marked. All of it is refused then.
+fn is_marked_within(schema: &Json, name: &str, value: &Value) -> bool {
+    let property = &schema["properties"][name];
+    let is_nested = matches!(value, Value::Dict(..) | Value::Array(..));
+    is_nested && (has(property, NEEDS_NAMED_FILE) || has(property, "$ref") && has(&schema["$defs"], NEEDS_NAMED_FILE))
+}
+
+/// Whether a key stands anywhere in a schema.
+fn has(schema: &Json, key: &str) -> bool {
+    match schema {
+        Json::Object(members) => members.iter().any(|(name, member)| name == key || has(member, key)),
+        Json::Array(items) => items.iter().any(|item| has(item, key)),
+        _ => false,
     }
 }
 
@@ -142,6 +159,32 @@ mod tests {
             "..jsonl",
         ] {
             assert!(is_refused(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_marked_within_a_table_or_a_list_is_found() {
+        let marked = json!({ "type": "string", "x-needs-named-file": true });
+        let schema = json!({
+            "properties": {
+                "auth": { "properties": { "token_file": marked } },
+                "paths": { "type": "array", "items": marked },
+                "other": { "$ref": "#/$defs/Other" },
+                "labels": { "type": "object" },
+                "path": marked,
+            },
+            "$defs": { "Other": { "properties": { "file": marked } } },
+        });
+        let table = || Value::from(Dict::new());
+        for (name, value, is_found) in [
+            ("auth", table(), true),
+            ("paths", Value::from(vec!["../.bashrc"]), true),
+            ("other", table(), true),
+            ("labels", table(), false),
+            ("nobody", table(), false),
+            ("path", Value::from("run.jsonl"), false),
+        ] {
+            assert_eq!(is_marked_within(&schema, name, &value), is_found, "{name}");
         }
     }
 

@@ -44,15 +44,58 @@ impl Set {
 }
 
 /// The layers as one.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Merged {
-    pub(super) all: Figment,
+    pub(super) all: Tree,
     /// The assignments alone.
-    pub(super) assigned: Figment,
+    pub(super) assigned: Tree,
     /// The variables alone.
-    pub(super) variables: Figment,
+    pub(super) variables: Tree,
     /// The first component that was to be switched and is not there.
     pub(super) unknown: Option<ConfigError>,
+}
+
+/// Values under their keys, each of which knows its origin.
+#[derive(Debug, Clone)]
+pub(super) struct Tree {
+    layers: Figment,
+    /// What comes of the layers, which is asked for often.
+    values: Option<Value>,
+}
+
+impl Tree {
+    fn of(layers: Figment) -> Self {
+        let values = layers.find_value("").ok();
+        Self { layers, values }
+    }
+
+    fn find(&self, key: &str) -> Option<&Value> {
+        self.values.as_ref()?.find_ref(key)
+    }
+
+    /// The value of a key.
+    pub(super) fn value(&self, key: &str) -> Option<Json> {
+        serde_json::to_value(self.find(key)?).ok()
+    }
+
+    /// Who set the value of a key.
+    pub(super) fn origin(&self, key: &str) -> Option<&str> {
+        Some(self.layers.get_metadata(self.find(key)?.tag())?.name.as_ref())
+    }
+
+    /// All values.
+    pub(super) fn all(&self) -> Json {
+        self.value("").unwrap_or_default()
+    }
+}
+
+/// The layers while they are merged.
+#[derive(Default)]
+struct Merging {
+    all: Figment,
+    assigned: Figment,
+    variables: Figment,
+    unknown: Option<ConfigError>,
 }
 
 /// Values of one origin.
@@ -81,16 +124,19 @@ impl Merged {
     pub(super) fn of(layers: &[Layer], registry: &Registry) -> Self {
         let mut sorted: Vec<&Layer> = layers.iter().collect();
         sorted.sort_by_key(|layer| layer.origin.rank);
-        let merged = Self::merge(&sorted, registry, None);
+        let mut merged = Merging::of(&sorted, registry, None);
         let is_switch = |layer: &&Layer| matches!(layer.what, Set::Switch { .. });
-        match sorted.iter().any(is_switch) {
+        if sorted.iter().any(is_switch) {
             // A component can be added by any layer, also by one above the switch.
-            true => Self::merge(&sorted, registry, Some(&merged.components(registry))),
-            false => merged,
+            merged = Merging::of(&sorted, registry, Some(&merged.components(registry)));
         }
+        let Merging { all, assigned, variables, unknown } = merged;
+        Self { all: Tree::of(all), assigned: Tree::of(assigned), variables: Tree::of(variables), unknown }
     }
+}
 
-    fn merge(layers: &[&Layer], registry: &Registry, components: Option<&[(Kind, String)]>) -> Self {
+impl Merging {
+    fn of(layers: &[&Layer], registry: &Registry, components: Option<&[(Kind, String)]>) -> Self {
         let mut merged = Self::default();
         for Layer { origin, what } in layers {
             let add = |figment: &mut Figment, values: Dict| {
@@ -161,9 +207,4 @@ impl Merged {
         }
         key
     }
-}
-
-/// All values.
-pub(super) fn tree(figment: &Figment) -> Json {
-    figment.extract::<Value>().ok().and_then(|value| serde_json::to_value(value).ok()).unwrap_or_default()
 }

@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 use super::error::{ConfigError, ConfigErrorKind};
 use super::file::ConfigFile;
 use super::known_table::KnownTable;
-use super::layers::{Layer, Merged, Set, tree};
+use super::layers::{Layer, Merged, Set};
 use super::origin::Origin;
 use super::toml::literal;
 use super::value::ConfigValue;
@@ -197,7 +197,7 @@ impl Settings {
 
     /// The value of a key, if any layer has one.
     pub fn value(&self, key: &str) -> Option<Json> {
-        self.merged().all.find_value(key).ok().and_then(|value| serde_json::to_value(value).ok())
+        self.merged().all.value(key)
     }
 
     /// A table of the configuration, if any layer has it.
@@ -210,16 +210,16 @@ impl Settings {
 
     /// Where the value of a key is from: `FILE:LINE:COLUMN`, a variable, a flag.
     pub fn origin(&self, key: &str) -> Option<String> {
-        let origin = self.merged().all.find_metadata(key)?.name.to_string();
+        let origin = self.merged().all.origin(key)?;
         match self.files.iter().rev().find(|file| file.name == origin) {
             Some(file) => Some(file.position(key)),
-            None => Some(origin),
+            None => Some(origin.to_owned()),
         }
     }
 
     /// The whole configuration as one tree.
     pub fn tree(&self) -> Json {
-        tree(&self.merged().all)
+        self.merged().all.all()
     }
 }
 
