@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::memory;
 
-/// What is asked for above the peak of memory, because the next run is not quite as this one.
+/// The advised memory is the peak times this, because the next run may need a little more.
 const MEMORY_HEADROOM: f64 = 1.2;
-/// The least that is asked for: an interpreter alone takes that.
+/// The least memory that is advised: an interpreter alone takes that.
 const LEAST_MEMORY_MIB: u64 = 64;
 /// No machine has more; a recording can say anything.
 const MOST_MEMORY_MIB: f64 = 1e15;
 const MOST_CORES: f64 = 1e9;
-/// Cores are asked for in whole ones, and this much of one more is not one.
+/// Advised cores are whole: a fraction up to this is not rounded up to one more.
 const CORE_ROUNDING: f64 = 0.05;
 
 /// What to ask for, as numbers and as others write them.
@@ -57,7 +57,7 @@ impl Advice {
         format!("{}, {}{gpus}", plural(self.cores, "core"), memory(self.memory_mib as f64))
     }
 
-    /// What is enough for all of these.
+    /// The advice that is enough for all of these.
     pub fn worst<'a>(of: impl IntoIterator<Item = &'a Self>) -> Option<Self> {
         of.into_iter().cloned().reduce(|one, other| {
             let (cores, memory) =
@@ -66,7 +66,7 @@ impl Advice {
         })
     }
 
-    /// What such a run needs.
+    /// The advice for a run with these figures.
     pub(crate) fn new(cores_used: f64, memory_peak_mib: f64, gpus: Option<u32>, gpu_memory_mib: Option<u64>) -> Self {
         let cores = ((cores_used.min(MOST_CORES) - CORE_ROUNDING).ceil() as u32).max(1);
         let memory_mib = round_up((memory_peak_mib * MEMORY_HEADROOM).ceil().min(MOST_MEMORY_MIB) as u64);
@@ -91,7 +91,7 @@ impl Advice {
     }
 }
 
-/// To a number that a person would write: steps of a sixteenth of the next power of two.
+/// Rounds up to a number that a person would write: steps of a sixteenth of the next power of two.
 fn round_up(mib: u64) -> u64 {
     let step = (mib.max(1).next_power_of_two() / 16).max(16);
     mib.next_multiple_of(step).max(LEAST_MEMORY_MIB)

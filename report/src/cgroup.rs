@@ -8,7 +8,7 @@ use crate::fields::CgroupFields;
 use crate::readable::Readable;
 use crate::statistics::{Level, Total};
 
-/// What is added up of the cgroup's samples.
+/// Sums over the cgroup's samples.
 #[derive(Default)]
 pub(crate) struct Cgroup {
     last: Option<CgroupFields>,
@@ -30,7 +30,7 @@ impl Cgroup {
         self.oom_kills.add(cgroup.oom_kills);
         self.read.add(cgroup.io_read_bytes);
         self.written.add(cgroup.io_write_bytes);
-        // Of each interval, or of the whole run in its last sample.
+        // Samples have the seconds of their interval, or only the last one has those of the whole run: both add up.
         let add = |sum: &mut Option<f64>, secs: Option<f64>| {
             if let Some(secs) = secs {
                 *sum = Some(sum.unwrap_or(0.0) + secs);
@@ -42,7 +42,7 @@ impl Cgroup {
         self.last = Some(cgroup);
     }
 
-    /// `is_own`: one was made for the job. `None` when there was none.
+    /// `is_own`: whether the cgroup was made for the job. `None` when no sample has a cgroup.
     pub(crate) fn summary(&self, is_own: bool) -> Option<CgroupSummary> {
         let last = self.last.as_ref()?;
         Some(CgroupSummary {

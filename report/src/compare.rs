@@ -5,21 +5,21 @@ use serde::{Serialize, Serializer};
 use crate::condition::{Condition, Limit};
 use crate::figures::{FIGURES, Figures, NamedFigure};
 
-/// Runs that do not differ come as far apart by chance not more often than this.
+/// Two sets of runs that do not differ may come so far apart by chance in at most this share of cases.
 const CHANCE: f64 = 0.05;
-/// Of more runs than these the distribution is a normal one.
+/// With more runs than these, the distribution is taken for a normal one.
 const EXACT: usize = 40;
 
-/// A figure of some runs beside that of others.
+/// A figure of the new runs against that of the baseline.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Difference {
-    /// Which one.
+    /// The figure.
     #[serde(serialize_with = "name")]
     pub figure: NamedFigure,
     /// Median of the baseline.
     pub baseline: Option<f64>,
-    /// Median of the others.
+    /// Median of the new runs.
     pub new: Option<f64>,
     /// Change of the median as a share of the baseline: 0.1 is 10 % more. `None` where the baseline is zero or not known.
     pub change: Option<f64>,
@@ -48,7 +48,7 @@ pub enum Verdict {
     Lower,
 }
 
-/// Every figure that both know, or one of them.
+/// The differences of all figures that the baseline or the new runs have.
 pub fn compare(baseline: &[&Figures], new: &[&Figures]) -> Vec<Difference> {
     let known = (0..FIGURES.len()).map(|place| difference(place, baseline, new));
     known.filter(|difference| difference.baseline.is_some() || difference.new.is_some()).collect()
@@ -67,7 +67,7 @@ fn difference(place: usize, baseline: &[&Figures], new: &[&Figures]) -> Differen
     Difference { figure: FIGURES[place], baseline, new, change, verdict: verdict(&before, &after) }
 }
 
-/// Of sorted values.
+/// The median of sorted values.
 fn median(values: &[f64]) -> Option<f64> {
     let upper = *values.get(values.len() / 2)?;
     let lower = values[(values.len() - 1) / 2];
@@ -94,23 +94,24 @@ fn verdict(before: &[f64], after: &[f64]) -> Verdict {
     }
 }
 
-/// Of how many pairs of an old and a new value the new one is higher, and of how many it is lower.
+/// In how many pairs of an old and a new value the new one is higher, and in how many it is lower.
 fn pairs(before: &[f64], after: &[f64]) -> (usize, usize) {
     let higher = after.iter().map(|new| before.partition_point(|old| old < new)).sum();
     let lower = after.iter().map(|new| before.len() - before.partition_point(|old| old <= new)).sum();
     (higher, lower)
 }
 
-/// How likely it is that of runs that do not differ so few pairs, or fewer, go to one of the sides.
+/// The probability that, of runs that do not differ, so few pairs or fewer favour one of the sides.
 fn chance(pairs: usize, one: usize, other: usize) -> f64 {
     if one.max(other) > EXACT {
         let (one, other) = (one as f64, other as f64);
         let deviation = (one * other * (one + other + 1.0) / 12.0).sqrt();
-        // A pair more or less is half of the way to the next number.
+        // Counts are whole numbers, and the normal distribution is continuous: hence the half.
         let distance = (one * other / 2.0 - pairs as f64 - 0.5).max(0.0);
         return libm::erfc(distance / deviation / std::f64::consts::SQRT_2);
     }
-    // `ways[u]`: of the orders of all values, in so many u pairs go to one side. Values are added one at a time to the one set.
+    // `ways[u]`: in how many orders of all values u pairs favour one side. The values of one set are added one at a
+    // time.
     let most = one * other;
     let mut ways = vec![0.0; most + 1];
     ways[0] = 1.0;
@@ -127,7 +128,7 @@ fn chance(pairs: usize, one: usize, other: usize) -> f64 {
     (2.0 * ways[..=pairs].iter().sum::<f64>() / all).min(1.0)
 }
 
-/// What came of a condition.
+/// The result of checking a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// It is so.
@@ -138,18 +139,18 @@ pub enum Answer {
     NotKnown,
 }
 
-/// Of which of the new runs a condition on a value is to be so.
+/// How many of the new runs must meet a condition on a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
-    /// Of one of them.
+    /// At least one of them.
     Any,
-    /// Of all of them.
+    /// All of them.
     All,
 }
 
 impl Condition {
-    /// Whether it holds: a limit on a value for any or all of the new runs, a limit on a change for that of the medians. Where there
-    /// are enough runs to tell, a change that is noise is none.
+    /// Whether it holds. A limit on a value is for any or all of the new runs, and a limit on a change is for the
+    /// change of the medians. With enough runs to tell, a change that is noise counts as no change.
     pub fn answer(&self, baseline: &[&Figures], new: &[&Figures], of: Of) -> Answer {
         let values = |runs: &[&Figures]| runs.iter().map(|run| run.get(self.place)).collect::<Option<Vec<f64>>>();
         let Some(new_values) = values(new) else { return Answer::NotKnown };
@@ -167,7 +168,7 @@ impl Condition {
 }
 
 impl Condition {
-    /// What was found of its figure: the change that it limits, or the values.
+    /// The figure as the runs have it: the change, where the condition limits that, or the values.
     pub fn finding(&self, baseline: &[&Figures], new: &[&Figures]) -> String {
         let show = |value: f64| FIGURES[self.place].unit.show(value);
         if let (Limit::Change(_), Some(found)) =
@@ -197,7 +198,7 @@ fn change_beyond_noise(difference: &Difference) -> Option<f64> {
     let (baseline, new) = difference.baseline.zip(difference.new)?;
     match difference.verdict {
         Verdict::Noise | Verdict::Same => Some(0.0),
-        // What comes up from nothing is more than any share of it.
+        // A rise from zero is more than any percentage.
         _ if baseline == 0.0 => Some(if new > 0.0 { f64::INFINITY } else { 0.0 }),
         _ => difference.change,
     }
@@ -234,7 +235,7 @@ pub fn comparison_markdown(differences: &[Difference]) -> String {
     format!("{}| --- | ---: | ---: | ---: | --- |\n{}{untold}", lines[0], lines[1..].concat())
 }
 
-/// What is said where a change may be noise and nobody can tell.
+/// The remark below a table in which a change may be noise, and the runs are too few to tell.
 const UNTOLD: &str = "Too few runs to tell noise from changes: with four of each it is said.";
 
 fn is_anything_untold(differences: &[Difference]) -> bool {
@@ -244,7 +245,7 @@ fn is_anything_untold(differences: &[Difference]) -> bool {
     differences.iter().any(is_untold)
 }
 
-/// Its head, and a row for each difference.
+/// The head of the table, and a row for each difference.
 fn table(differences: &[Difference]) -> Vec<[String; 5]> {
     let has_baseline = differences.iter().any(|difference| difference.baseline.is_some());
     let show = |difference: &Difference, value: Option<f64>| match value {
@@ -287,7 +288,7 @@ mod tests {
         ] {
             assert_eq!(verdict(before, after), expected, "{before:?} {after:?}");
         }
-        // One that is far off among ten does not hide what has become of the others.
+        // One outlier among ten runs does not hide the change of the others.
         let before: Vec<f64> = (0..10).map(f64::from).collect();
         let mut after: Vec<f64> = before.iter().map(|value| value + 20.0).collect();
         after[0] = 5.5;

@@ -1,4 +1,4 @@
-//! What a run, or its difference to others, is measured by: `peak_memory > +10%`, `cpu_time < 60s`.
+//! Conditions on the figures of a run, or on their change against other runs: `peak_memory > +10%`, `cpu_time < 60s`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,7 +34,7 @@ enum Comparison {
     NotEqual,
 }
 
-/// The longer ones first, because the others begin as they do.
+/// Longer signs come first, because they begin with the shorter ones.
 const COMPARISONS: [(&str, Comparison); 6] = [
     ("<=", Comparison::AtMost),
     (">=", Comparison::AtLeast),
@@ -50,7 +50,7 @@ impl Condition {
         FIGURES[self.place]
     }
 
-    /// Whether it is so, of a value or a change.
+    /// Whether a value or a change meets it.
     pub(crate) fn holds(&self, value: f64) -> bool {
         let (Limit::Value(limit) | Limit::Change(limit)) = self.limit;
         match self.comparison {

@@ -1,4 +1,4 @@
-//! What was added to counters that each device keeps since it came up.
+//! How much the counters of devices grew during a run. A device counts from the moment it came up.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ pub(crate) struct CounterSum {
 }
 
 impl CounterSum {
-    /// Adds the reading of a device's counter. Of the first reading it only says how far the counter came since the one
-    /// before, of which nothing is known but the rate: without both nothing is known.
+    /// Adds the reading of a device's counter. The first reading has none before it to compare with: the rate says how
+    /// much the counter grew. Without a counter or a rate, nothing is added.
     pub(crate) fn add(
         &mut self,
         device: &str,
@@ -26,7 +26,7 @@ impl CounterSum {
         let (Some(counter), Some(rate)) = (counter.into(), rate.into()) else { return };
         let by_rate = |counter: u64| ((rate * secs).round() as u64).min(counter);
         let grown = match self.last.get_mut(device) {
-            // Of one that was reset, or of lines that are out of order, nothing is known but the rate.
+            // After a reset, or where lines are out of order, only the rate says how much it grew.
             Some(last) => {
                 let before = std::mem::replace(last, counter);
                 counter.checked_sub(before).unwrap_or_else(|| by_rate(counter))

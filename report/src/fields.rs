@@ -38,7 +38,7 @@ macro_rules! fields {
     };
 }
 
-/// A section, or a list of such items that is one.
+/// Makes a section of the fields of one item, or of a list of items.
 macro_rules! section {
     ($name:ident of $whole:ty) => {
         impl Section for $name {
@@ -179,7 +179,7 @@ struct StallFields {
 }
 
 impl PressureFields {
-    /// For a CPU, memory and storage.
+    /// Shares of time in which a task waited for a CPU, for memory and for storage.
     pub(crate) fn waited_pct(&self) -> [Option<f64>; 3] {
         [&self.cpu, &self.memory, &self.io].map(|of| of.as_ref()?.some.as_ref()?.interval_pct)
     }

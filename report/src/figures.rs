@@ -3,7 +3,7 @@
 use crate::summary::Summary;
 use crate::units::{bytes, memory, time};
 
-/// In what a figure is counted.
+/// The unit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unit {
@@ -11,7 +11,7 @@ pub enum Unit {
     Seconds,
     /// MiB of memory.
     Mebibytes,
-    /// Bytes that went somewhere.
+    /// Bytes that were transferred.
     Bytes,
     /// Something that is counted, or has no unit.
     Count,
@@ -49,16 +49,16 @@ impl Unit {
 pub struct NamedFigure {
     /// Its name, as in `peak_memory > 2GiB`.
     pub name: &'static str,
-    /// In what it is counted.
+    /// Its unit.
     pub unit: Unit,
-    /// Whether it is of the whole run, and not known of a part.
+    /// Whether it is a sum over the whole run, which is unknown if a part of the run is missing.
     is_total: bool,
-    /// Where it is in a summary.
+    /// Reads it from a summary.
     of: fn(&Summary) -> Option<f64>,
 }
 
 impl NamedFigure {
-    /// Its value. `None` where the run does not tell, or where it is a sum and a part of the run is missing.
+    /// Its value. `None` where the summary does not have it, or where it is a sum and a part of the run is missing.
     pub fn of(&self, run: &Summary) -> Option<f64> {
         (self.of)(run).filter(|_| run.is_whole || !self.is_total)
     }
@@ -69,12 +69,12 @@ impl NamedFigure {
 pub struct Figures([Option<f64>; FIGURES.len()]);
 
 impl Figures {
-    /// Of a run.
+    /// The figures of a run.
     pub fn of(run: &Summary) -> Self {
         Self(FIGURES.map(|figure| figure.of(run)))
     }
 
-    /// That of the figure with this place in [`FIGURES`].
+    /// The value of the figure at this place in [`FIGURES`].
     pub(crate) fn get(&self, place: usize) -> Option<f64> {
         *self.0.get(place)?
     }
@@ -90,7 +90,7 @@ const fn total(name: &'static str, unit: Unit, of: fn(&Summary) -> Option<f64>) 
 
 /// All of them, in the order in which they are shown.
 pub const FIGURES: [NamedFigure; 19] = [
-    // Whoever saw the end knows it, whatever else is missing.
+    // A recording that has the end of the run has this, whatever else is missing.
     figure("wall_time", Unit::Seconds, |run| {
         run.known_wall_secs().or_else(|| run.is_whole.then_some(run.times.sampled_secs))
     }),

@@ -12,11 +12,11 @@ use crate::statistics::{Level, Series, Spread};
 
 /// More than any machine has; those that come after are left out.
 const GPUS: usize = 1024;
-/// The vendors have fewer.
+/// Vendors have fewer reasons to throttle.
 const REASONS: usize = 64;
 const MIB: f64 = 1_048_576.0;
 
-/// What is added up of the samples of all GPUs.
+/// Sums over the samples of all GPUs.
 #[derive(Default)]
 pub(crate) struct GpuStatistics {
     gpus: Vec<Gpu>,
@@ -40,7 +40,7 @@ struct Gpu {
 impl GpuStatistics {
     pub(crate) fn add(&mut self, sample: &Sample, secs: f64, readable: &mut Readable) {
         for gpu in readable.fields::<GpuList>(sample).iter().flat_map(|gpus| &gpus.0) {
-            // Without a name of its own it cannot be told from others.
+            // Without a UUID, a GPU cannot be told from others.
             let Some(uuid) = &gpu.uuid else { continue };
             match self.of(uuid) {
                 Some(known) => known.add(gpu, secs),
@@ -49,7 +49,7 @@ impl GpuStatistics {
         }
     }
 
-    /// What was too much.
+    /// Says if there were too many GPUs.
     pub(crate) fn problem(&self) -> Option<String> {
         self.has_more.then(|| format!("there are more than {GPUS} GPUs: the others are left out"))
     }

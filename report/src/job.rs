@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use crate::readable::Readable;
 use crate::statistics::{Level, Series, Spread, Total};
 
-/// From this share of the cores that it may use on, a job is at its limit.
+/// A job that uses this share of its cores, or more, is at its limit.
 const AT_LIMIT: f64 = 0.9;
 
-/// What is added up of the job's samples.
+/// Sums over the job's samples.
 #[derive(Default)]
 pub(crate) struct Job {
     user: Total<f64>,
@@ -54,11 +54,11 @@ impl Job {
         }
         match readable.first::<ProcessMetrics>(sample) {
             Some(job) => self.add_processes(&job, secs),
-            // What was counted meanwhile is not known.
+            // A sample without this section leaves a gap in the sums.
             None => self.add_processes(&ProcessMetrics::default(), secs),
         }
         if let Some(network) = readable.first::<JobNetworkMetrics>(sample) {
-            // Null where there is no such namespace, and nothing passes.
+            // Null means that there is no such namespace, and so no traffic.
             self.received.add_if_any(network.process_network_rx_bytes);
             self.sent.add_if_any(network.process_network_tx_bytes);
         }
@@ -85,7 +85,7 @@ impl Job {
         self.read.add(job.process_disk_read_bytes);
         self.written.add(job.process_disk_write_bytes);
         self.cancelled.add(job.process_cancelled_write_bytes);
-        // The root is one, as long as anything lives.
+        // The root is one more, as long as any process lives.
         let alive = job.process_thread_count.filter(|threads| *threads > 0);
         self.processes
             .add(job.process_child_count.filter(|_| alive.is_some()).map(|children| f64::from(children) + 1.0), secs);

@@ -6,13 +6,13 @@ use std::sync::LazyLock;
 
 use serde_json::Value as Json;
 
-/// Definitions that stand in one another no deeper than this.
+/// Definitions that are nested deeper than this are not followed.
 const DEPTH: u32 = 16;
 
 /// How a figure behaves, as [`unit`](resource_tracker_core::unit) has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It goes up and down. What no schema tells of is taken for one.
+    /// It goes up and down. A figure that no schema describes counts as one.
     Gauge,
     /// It only grows.
     Counter,
@@ -24,7 +24,7 @@ pub enum Kind {
 
 type ByField = BTreeMap<String, (Kind, Option<String>)>;
 
-/// The kinds and units of the fields of a sample, by their paths: `energy[].joules`. They are found out when the first is asked for.
+/// The kinds and units of the fields of a sample, by their paths: `energy[].joules`. The first use reads the schema.
 pub struct Kinds(LazyLock<ByField, Box<dyn FnOnce() -> ByField + Send>>);
 
 impl Kinds {
@@ -40,7 +40,7 @@ impl Kinds {
         })))
     }
 
-    /// Of a field.
+    /// The kind of a field.
     pub fn of(&self, field: &str) -> Kind {
         self.0.get(field).map_or(Kind::Gauge, |(kind, _)| *kind)
     }

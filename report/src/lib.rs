@@ -1,5 +1,5 @@
-//! What a run of resource-tracker took: its statistics, in one pass over samples that come or that were recorded, and what a
-//! person is told of them.
+//! What a run of resource-tracker took: its statistics, made in one pass over live or recorded samples, and a summary
+//! of them for a person.
 //!
 //! [`RunStatistics`] takes samples and gives a [`Summary`]; [`read_runs`] does so for files. [`text()`], [`markdown()`] and [`json()`] write
 //! it. The sink `summary` does all of it at the end of a run. Linking this crate registers that sink.
@@ -75,7 +75,8 @@ pub use summary::{Summary, Times};
 pub use text::{Look, text};
 pub use units::{bytes, memory, time};
 
-/// The summary as one line of JSON. What a terminal would act on, or shows in another order, is escaped.
+/// The summary as one line of JSON. Characters that a terminal acts on, or that change the reading direction, are
+/// escaped.
 ///
 /// # Errors
 /// When it cannot be serialised.
@@ -83,7 +84,7 @@ pub fn json(summary: &Summary) -> serde_json::Result<String> {
     let mut line = String::new();
     for char in serde_json::to_string(summary)?.chars() {
         match is_unprintable(char) {
-            // They are in texts alone, and of the first 65,536.
+            // Such characters occur in texts only, and four digits are enough for all of them.
             true => line.push_str(&format!("\\u{:04x}", u32::from(char))),
             false => line.push(char),
         }

@@ -11,7 +11,7 @@ use crate::readable::Readable;
 use crate::space::{FullFileSystem, Fullest};
 use crate::statistics::{Level, Series, Spread};
 
-/// What is added up of the machine's samples.
+/// Sums over the machine's samples.
 #[derive(Default)]
 pub(crate) struct Machine {
     cores: Series,
@@ -78,7 +78,7 @@ impl Machine {
         self.busiest_disk.add(disks.iter().filter_map(|disk| disk.utilization_pct).reduce(f64::max), secs);
     }
 
-    /// The host is told of in parts: most of it in the first sample, the rest in the last.
+    /// The section comes in parts: most of it in the first sample, the rest in the last.
     fn add_host(&mut self, host: &HostMetrics) {
         let HostMetrics { host_name, host_allocation, host_vcpus, host_cpu_model, host_memory_mib, .. } = host;
         let known = &mut self.host;
@@ -89,7 +89,7 @@ impl Machine {
         known.host_memory_mib = host_memory_mib.or(known.host_memory_mib);
     }
 
-    /// What was too much.
+    /// A sentence for each kind of device that there were too many of.
     pub(crate) fn problems(&self) -> impl Iterator<Item = String> {
         let sums = [("disks", [&self.read, &self.written]), ("network interfaces", [&self.received, &self.sent])];
         let full = sums.into_iter().filter(|(_, sums)| sums.iter().any(|sum| sum.has_more()));

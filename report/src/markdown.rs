@@ -9,7 +9,7 @@ pub fn markdown(summary: &Summary) -> String {
     let mut text = format!("### {}\n\n{}\n\n| | |\n| --- | --- |\n", code(&rows.title), escape(&rows.ending));
     for row in &rows.rows {
         let shown = match row.label.as_str() {
-            // Names that anybody can have chosen: a site makes links and mentions of plain text.
+            // Anyone may have chosen these names, and sites turn plain text into links and mentions.
             "Phase" | "Busiest" => code(&row.text).replace('|', "\\|"),
             _ => escape(&row.text),
         };
@@ -25,7 +25,7 @@ pub fn markdown(summary: &Summary) -> String {
     text
 }
 
-/// As it is, whatever it holds.
+/// The text as code, which nothing in it can end.
 fn code(text: &str) -> String {
     let longest = text.split(|char| char != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);

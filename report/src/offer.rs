@@ -1,4 +1,4 @@
-//! What a machine costs that holds the job.
+//! The cost of a machine that holds the job.
 
 use resource_tracker_metrics::CloudMetrics;
 use schemars::JsonSchema;
@@ -71,7 +71,8 @@ pub struct Present {
 }
 
 impl Demand {
-    /// What these runs need, of those that are known to have ended well. `None` when none of them tells.
+    /// The demand so far, with that of another run. Only runs count that are known to have ended well; `None` if there
+    /// is none.
     pub fn of(before: Option<Self>, run: &Summary) -> Option<Self> {
         let Some(advice) = run.advice.as_ref().filter(|_| run.is_success()) else { return before };
         let Some(before) = before else {
@@ -87,7 +88,7 @@ impl Demand {
 }
 
 impl Offer {
-    /// For that long. `present_usd_per_hour`: what the machine costs that the run was on.
+    /// The cost of the demanded time on `server`. `present_usd_per_hour`: the price of the machine that the run was on.
     pub fn new(demand: Demand, server: Server, present_usd_per_hour: Option<f64>) -> Self {
         let cost = |usd_per_hour: f64| usd_per_hour * demand.wall_secs / 3600.0;
         let usd = cost(server.usd_per_hour);
@@ -98,7 +99,7 @@ impl Offer {
         Self { usd, present, demand, server }
     }
 
-    /// As rows of a summary, all of it printable.
+    /// The rows of a summary, all of it printable.
     fn rows(&self) -> Vec<(&'static str, String)> {
         let Server { vendor, name, architecture, vcpus, memory_mib, gpus, usd_per_hour } = &self.server;
         let architecture = architecture.as_ref().map(|architecture| format!(" ({architecture})")).unwrap_or_default();
@@ -145,7 +146,7 @@ pub fn offer_markdown(offer: &Offer) -> String {
     offer.rows().iter().map(|(label, text)| format!("- **{label}**: {}\n", escape(text))).collect()
 }
 
-/// Three digits of an amount at most, and two behind the point at least.
+/// An amount with about three significant digits, and at least two after the point.
 fn usd(amount: f64) -> String {
     let digits = if amount > 0.0 { (2.0 - amount.log10().floor()).clamp(2.0, 6.0) as usize } else { 2 };
     let text = format!("${amount:.digits$}");

@@ -27,23 +27,23 @@ const KNOWN: [&str; 13] = [
     "run",
     "top_processes",
 ];
-/// Those that come after are left out.
+/// Figures beyond these are left out.
 const FIGURES: usize = 2000;
 const LONGEST_PATH: usize = 512;
-/// Sections that are longer are left out: looked into, they take up to eighty times as much.
+/// Longer sections are left out: once parsed, they take up to eighty times as much memory.
 const LONGEST_SECTION: usize = 1 << 20;
-/// How deep lists and objects in one another are looked into.
+/// How deep nested lists and objects are followed.
 const DEPTH: u32 = 8;
 
-/// What is added up of them.
+/// Sums over the figures of these sections.
 #[derive(Default)]
 pub(crate) struct OtherSections {
     figures: BTreeMap<String, (Kind, Level, f64)>,
-    /// The most of one sample that were left out.
+    /// The most figures of one sample that were left out.
     left_out: u64,
-    /// A section of which no schema tells what its figures are.
+    /// A section that no schema describes.
     unknown: Option<String>,
-    /// The first section that was left out for its length, in how many samples one was.
+    /// The first section that was left out for its length, and in how many samples one was.
     too_long: Option<(&'static str, u64)>,
 }
 
@@ -59,7 +59,7 @@ impl OtherSections {
         }
     }
 
-    /// What was too much.
+    /// Sentences on what was left out, and on what is not known.
     pub(crate) fn problems(&self) -> impl Iterator<Item = String> {
         let figures = (self.left_out > 0).then(|| {
             format!("{} figures of other sections, or more, are left out: there are more than {FIGURES}", self.left_out)
@@ -74,7 +74,7 @@ impl OtherSections {
         figures.into_iter().chain(sections).chain(unknown)
     }
 
-    /// Says whether there was room for it.
+    /// Adds a figure. False if there is no room for it.
     fn add_figure(&mut self, path: &str, field: &str, value: f64, secs: f64, kinds: &Kinds) -> bool {
         let (kind, level, grown) = match self.figures.get_mut(path) {
             Some(figure) => figure,
@@ -95,7 +95,7 @@ impl OtherSections {
         };
         match kind {
             Kind::Delta => *grown += value,
-            // One that is reset counts from zero.
+            // A counter that was reset starts from zero.
             Kind::Counter => *grown += level.last().map_or(0.0, |last| if value < last { value } else { value - last }),
             Kind::Gauge | Kind::Info => (),
         }
@@ -115,9 +115,9 @@ impl OtherSections {
     }
 }
 
-/// Hands over each figure of the sections that are not known by their types: by its path, which tells whose it is
-/// (`infiniband[mlx5_0/1].rx_bytes_total`), and its field, which tells what it is (`infiniband[].rx_bytes_total`). Returns a section
-/// that was left out because it is too long.
+/// Hands over each figure of the sections that the summary does not know by their types: its path, which names the item
+/// (`infiniband[mlx5_0/1].rx_bytes_total`), and its field, which names the figure (`infiniband[].rx_bytes_total`).
+/// Returns a section that was left out because it is too long.
 pub fn other_figures(sample: &Sample, kinds: &Kinds, take: &mut dyn FnMut(&str, &str, f64)) -> Option<&'static str> {
     let mut walk = Walk { path: String::new(), field: String::new(), kinds, take };
     let (mut text, mut too_long) = (Vec::new(), None);
@@ -132,7 +132,7 @@ pub fn other_figures(sample: &Sample, kinds: &Kinds, take: &mut dyn FnMut(&str, 
     too_long
 }
 
-/// Takes no more than the text of a section can have.
+/// A buffer that refuses more text than a section may have.
 struct Bounded<'a>(&'a mut Vec<u8>);
 
 impl Write for Bounded<'_> {
@@ -148,7 +148,7 @@ impl Write for Bounded<'_> {
     }
 }
 
-/// A way through a section, whose names are added and taken away as it goes on.
+/// A walk through a section, with the path and the field of the place where it is.
 struct Walk<'a> {
     path: String,
     field: String,
@@ -157,7 +157,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Looks into what stands there under this path and field.
+    /// Visits a value at a place below the current one: `path` and `field` lead there.
     fn below(&mut self, path: &[&str], field: &[&str], value: &Json, depth: u32) {
         let (path_end, field_end) = (self.path.len(), self.field.len());
         self.path.extend(path.iter().copied());
@@ -196,8 +196,8 @@ impl Walk<'_> {
         }
     }
 
-    /// What an item of a list calls itself: its first member that is a text, and the numbers in it that are no figures, such as
-    /// that of a port.
+    /// The name of an item of a list: its first text, and those of its numbers that are no figures, such as the number
+    /// of a port.
     fn name_of(&self, item: &Json) -> Option<String> {
         let members = item.as_object()?;
         let is_number = |name: &str, value: &Json| {

@@ -22,7 +22,7 @@ pub struct OutcomeSummary {
 }
 
 impl OutcomeSummary {
-    /// Of a command, from who waited for it. `None` when there was none.
+    /// From the outcome that the tracker gives to its sinks. `None` without a command.
     pub(crate) fn of_command(outcome: &Outcome) -> Option<Self> {
         let (exit_code, signal) = (outcome.exit_code, outcome.signal);
         (exit_code.is_some() || signal.is_some()).then(|| Self { exit_code, signal, ..Self::default() })

@@ -1,4 +1,4 @@
-//! The files that were named, each of which is read once, and those that are to be read before.
+//! The named files, each of which is read once, and the parts that must be read before them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use resource_tracker_sinks::{set_aside_from, set_aside_of};
 
-/// The files that were named.
+/// The files that the user named.
 pub(crate) struct NamedFiles {
-    /// By the paths that they have in truth.
+    /// By canonical path.
     files: BTreeMap<PathBuf, NamedFile>,
-    /// Those that were set aside, by what they were set aside of, and their numbers.
+    /// Those that were set aside, by the file that they were set aside of and by number.
     parts: BTreeMap<(PathBuf, u64), PathBuf>,
 }
 
@@ -28,14 +28,14 @@ impl NamedFiles {
         Self { files, parts }
     }
 
-    /// Whether this one was not taken yet, which it is then.
+    /// Takes a file. False if it was taken before.
     pub(crate) fn take(&mut self, path: &Path) -> bool {
         let file = path.canonicalize().ok().and_then(|path| self.files.get_mut(&path));
         file.is_none_or(|file| !std::mem::replace(&mut file.is_taken, true))
     }
 
-    /// Takes what is to be read before a file that begins in the middle of a run: what was set aside of it, and what was named
-    /// of the parts before it, the oldest first.
+    /// Takes the parts to read before a file that begins in the middle of a run, the oldest first: named ones with
+    /// lower numbers, and those that were set aside of the file.
     ///
     /// # Errors
     /// When the file or its folder cannot be looked at.
@@ -48,7 +48,7 @@ impl NamedFiles {
         Ok(before.into_iter().map(|path| self.name_of(path)).collect())
     }
 
-    /// As it was named, if it was.
+    /// The path as the user named it, if named.
     fn name_of(&self, path: PathBuf) -> PathBuf {
         self.files.get(&path).map_or(path, |file| file.path.clone())
     }
@@ -62,7 +62,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs of the samples of a minute each, one in a file, which the names are given of in this order.
+    /// Writes a run, a sample of a minute in each of the files `names`, and reads these files in `order`.
     fn runs(names: &[&str], order: &[&str], first: &str, last: &str) -> Vec<Summary> {
         let folder = tempfile::tempdir().unwrap();
         for (number, name) in names.iter().enumerate() {

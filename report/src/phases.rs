@@ -8,17 +8,18 @@ use serde::{Deserialize, Serialize};
 use crate::readable::Readable;
 use crate::spans::{OPEN, Open, shortened};
 
-/// Names that come after are not told apart.
+/// Phases with further names are left out.
 const PHASES: usize = 1000;
-/// Samples follow one another, and marks are read after the time of their sample, by no more seconds than this.
+/// Tolerance in seconds: between the end of a sample and the start of the next, and for marks made after their sample's
+/// time.
 const MOMENT: f64 = 0.1;
 
-/// What is added up of the phases.
+/// Sums over the phases.
 #[derive(Default)]
 pub(crate) struct Phases {
     phases: Vec<PhaseSummary>,
     open: Open<usize>,
-    /// Time before that is shared out, in seconds since the Unix epoch.
+    /// Up to this time, in seconds since the Unix epoch, usage is shared out.
     until: f64,
 }
 
@@ -57,13 +58,13 @@ impl Phases {
 
     fn active(&self) -> Vec<usize> {
         let mut active: Vec<usize> = self.open.all().copied().collect();
-        // One that began twice is one.
+        // A phase that began twice counts once.
         active.sort_unstable();
         active.dedup();
         active
     }
 
-    /// The time until then belongs to the phases that there are; so does that share of what was used in the whole time.
+    /// Adds the time up to `at` to the open phases, and its share of what the job used in `whole` seconds.
     fn spend_until(&mut self, at: f64, whole: f64, job: &ProcessMetrics) {
         let part = (at - self.until).max(0.0);
         self.until = self.until.max(at);
@@ -80,7 +81,7 @@ impl Phases {
         }
     }
 
-    /// What was too much, and what makes no sense.
+    /// Sentences on phases that were left out, or that ended without a beginning.
     pub(crate) fn problems(&self) -> impl Iterator<Item = String> {
         let left_out = self.open.left_out();
         let times = if left_out == 1 { "once".to_owned() } else { format!("{left_out} times") };
@@ -98,7 +99,7 @@ impl Phases {
     }
 }
 
-/// The phase of this mark, which begins. `None` when there are too many.
+/// The phase that this mark begins. `None` when there are too many.
 fn begin(phases: &mut Vec<PhaseSummary>, mark: &Mark) -> Option<usize> {
     let name = shortened(&mark.name);
     let known = phases.iter().position(|phase| phase.name == name);
@@ -112,7 +113,7 @@ fn begin(phases: &mut Vec<PhaseSummary>, mark: &Mark) -> Option<usize> {
     Some(index)
 }
 
-/// Adds a share of what was counted to a sum, which is not known any more when that is not.
+/// Adds a share of a count to a sum, which becomes unknown if the count is unknown.
 fn add(sum: &mut Option<f64>, share: f64, counted: Option<f64>) {
     *sum = sum.zip(counted).map(|(sum, counted)| sum + share * counted);
 }

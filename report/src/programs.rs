@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::readable::Readable;
 
-/// Names that come after are left out.
+/// Programs with further names are left out.
 const NAMES: usize = 1000;
-/// So many are told, of those that used most CPU time; and the one with most memory.
+/// The summary has so many of those with most CPU time, and the one with most memory.
 const TOLD: usize = 10;
 
-/// What is added up of the programs.
+/// Sums over the programs.
 #[derive(Default)]
 pub(crate) struct Programs {
     /// CPU time and the most memory, by name.

@@ -15,9 +15,9 @@ pub struct Readable {
 }
 
 impl Readable {
-    /// Section `T` of whoever wrote it first.
+    /// Section `T` of the first source that wrote it.
     pub fn first<'a, T: Section + DeserializeOwned>(&mut self, sample: &'a Sample) -> Option<Cow<'a, T>> {
-        // What has its type can be read, and need not be moved about.
+        // A section of this type is there as it is: nothing is parsed or copied.
         if let Some(section) = sample.get() {
             return Some(Cow::Borrowed(section));
         }
@@ -25,7 +25,7 @@ impl Readable {
         sample.read_all::<T>().filter_map(|section| self.read(section)).reduce(|first, _| first)
     }
 
-    /// The fields `T` of a section, of whoever wrote it first.
+    /// The fields `T` of a section, of the first source that wrote it.
     pub fn first_fields<T: Fields>(&mut self, sample: &Sample) -> Option<T> {
         match sample.get::<T::Whole>() {
             Some(whole) => Some(T::from(whole)),
@@ -33,13 +33,13 @@ impl Readable {
         }
     }
 
-    /// The fields `T` of a section, of all who wrote it.
+    /// The fields `T` of a section, of all sources that wrote it.
     pub fn fields<T: Fields>(&mut self, sample: &Sample) -> Vec<T> {
         let whole = sample.all::<T::Whole>().map(T::from);
         whole.chain(self.all::<T>(sample).into_iter().map(Cow::into_owned)).collect()
     }
 
-    /// Section `T` of all who wrote it.
+    /// Section `T` of all sources that wrote it.
     pub fn all<'a, T: Section + DeserializeOwned>(&mut self, sample: &'a Sample) -> Vec<Cow<'a, T>> {
         sample.read_all::<T>().filter_map(|section| self.read(section)).collect()
     }
@@ -51,7 +51,7 @@ impl Readable {
         section.map_err(count).ok()
     }
 
-    /// A sentence for each section that could not be read somewhere, and so is not in them there: in the "figures".
+    /// A sentence for each section that could not be read in some samples. `them` is what lacks it there: "figures".
     pub fn problems(&self, them: &str) -> impl Iterator<Item = String> {
         self.problems.iter().map(move |(section, (count, error))| {
             let times = if *count == 1 { "time" } else { "times" };

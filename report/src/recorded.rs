@@ -1,6 +1,6 @@
 //! A line of a recording as a sample, without figures that cannot be.
 //!
-//! Whoever wrote it, what is said of it must not be absurd: what is less than nothing, or more than any machine has, is no figure.
+//! Nobody vouches for a recording: a value below zero, or above what any machine can have, is not taken for a figure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,11 +14,11 @@ use serde_json::value::RawValue;
 
 use crate::kinds::{Kind, Kinds};
 
-/// Sections that are longer are no tracker's. In memory they take up to eighty times as much.
+/// No tracker writes longer sections. Once parsed, they take up to eighty times as much memory.
 const LONGEST_SECTION: usize = 4 << 20;
-/// No name is longer, and no word of a command that tells anything.
+/// No name is longer, nor any useful word of a command.
 const LONGEST_TEXT: usize = 4096;
-/// What the kernel can count, and more than there can be of anything.
+/// The most that the kernel can count, and more than there can be of anything.
 const MOST: f64 = 9_223_372_036_854_775_807.0;
 /// The most that there can be of some units.
 const MOST_OF: [(&str, f64); 15] = [
@@ -40,7 +40,7 @@ const MOST_OF: [(&str, f64); 15] = [
     ("threads", 1e9),
     ("watts", 1e9),
 ];
-/// Units of which there can be less than nothing; the speed of a network that nobody knows is one.
+/// Units whose values can be below zero: an unknown speed of a network is -1.
 const SIGNED: [&str; 2] = ["celsius", "Mbit/s"];
 /// Figures below this need not be looked up.
 const PLAIN: std::ops::RangeInclusive<f64> = 0.0..=1e4;
@@ -52,14 +52,14 @@ static FIELDS: LazyLock<Kinds> = LazyLock::new(|| Kinds::of_schema(|| sample_sch
 pub struct RecordedSample {
     /// The sample, in which figures that cannot be are null.
     pub sample: Sample,
-    /// What these were: `cpu.process_rss_mib is 1e308`.
+    /// The values that were replaced: `cpu.process_rss_mib is 1e308`.
     pub impossible: Vec<String>,
 }
 
-/// Reads a line of a recording. Of texts that are too long it has the beginning.
+/// Reads a line of a recording. Texts that are too long are cut.
 ///
 /// # Errors
-/// What the line is instead, to be said after its number.
+/// What the line is instead: the rest of a sentence that begins with its number.
 pub fn sample_of(line: &[u8]) -> Result<RecordedSample, String> {
     if line.starts_with(b"timestamp,") {
         return Err("is of a CSV; only JSON Lines can be read (--format json)".into());
@@ -69,7 +69,7 @@ pub fn sample_of(line: &[u8]) -> Result<RecordedSample, String> {
         return Err(format!("has a section {section:?} of more than {} MiB", LONGEST_SECTION >> 20));
     }
     let mut impossible = Vec::new();
-    // What stops the look at all figures must not hide those that come after.
+    // An error ends the look at the figures, so the line must not pass: those after the error were not checked.
     let sample = is_to_be_cleared(text).and_then(|is_to_be_cleared| match is_to_be_cleared {
         false => Sample::from_json(text),
         true => {
@@ -140,7 +140,7 @@ impl LeftOut {
     }
 }
 
-/// Whether there can be so much of it. `field` is its path: `disk[].read_bytes_total`.
+/// Whether a field can have this value. `field` is its path: `disk[].read_bytes_total`.
 fn is_possible(field: &str, value: f64) -> bool {
     if PLAIN.contains(&value) || FIELDS.of(field) == Kind::Info {
         return true;
@@ -151,7 +151,7 @@ fn is_possible(field: &str, value: f64) -> bool {
     (least..=most).contains(&value)
 }
 
-/// The name of a section that is too long. A line that is no object is told of elsewhere.
+/// The name of a section that is too long. A line that is no object is reported elsewhere.
 fn longer_section(text: &str) -> Option<String> {
     if text.len() <= LONGEST_SECTION {
         return None;
@@ -160,7 +160,7 @@ fn longer_section(text: &str) -> Option<String> {
     members.into_iter().find(|(_, section)| section.get().len() > LONGEST_SECTION).map(|(name, _)| name)
 }
 
-/// Makes null of what cannot be, and says what it was. Cuts texts that are too long.
+/// Replaces values that cannot be with null, and lists them. Cuts texts that are too long.
 fn clear(value: &mut Json, field: &mut String, impossible: &mut Vec<String>) {
     let length = field.len();
     match value {
@@ -198,7 +198,7 @@ fn push(field: &mut String, name: &str) {
     field.push_str(name);
 }
 
-/// Whether any figure in it cannot be, or a text is too long. Nothing is kept of it, because nearly always there is none.
+/// Whether any value in it cannot be, or a text is too long. It builds nothing, because the answer is nearly always no.
 fn is_to_be_cleared(text: &str) -> serde_json::Result<bool> {
     let (mut field, mut found) = (String::new(), false);
     Walk { field: &mut field, found: &mut found }.deserialize(&mut serde_json::Deserializer::from_str(text))?;
@@ -281,7 +281,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 }
 
-/// Goes from an object to its member.
+/// Adds the name of a member to the path.
 struct Name<'a>(&'a mut String);
 
 impl<'de> DeserializeSeed<'de> for Name<'_> {

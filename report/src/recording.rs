@@ -21,7 +21,7 @@ const BUFFER: usize = 256 << 10;
 /// No line of a recording is longer, in bytes. A sample has some kilobytes; one of a machine with thousands of devices some
 /// megabytes.
 pub const LONGEST_LINE: u64 = 64 << 20;
-/// What has so many bad lines before the first good one is no recording.
+/// A file with so many bad lines before the first good one is no recording.
 pub const BAD_LINES: u64 = 1000;
 /// Names of sections that one file may have.
 const SECTIONS: usize = 1000;
@@ -34,7 +34,7 @@ pub struct RecordedRun {
     pub summary: Summary,
 }
 
-/// Who looks at recordings while they are read.
+/// Looks at recordings while they are read.
 pub trait RunVisitor {
     /// The next sample of the run.
     fn sample(&mut self, _sample: &Sample) {}
@@ -42,7 +42,7 @@ pub trait RunVisitor {
     /// The run has ended.
     ///
     /// # Errors
-    /// Nothing more is read then.
+    /// An error ends the reading.
     fn run(&mut self, run: RecordedRun) -> anyhow::Result<()>;
 }
 
@@ -52,9 +52,9 @@ impl<F: FnMut(RecordedRun) -> anyhow::Result<()>> RunVisitor for F {
     }
 }
 
-/// Reads all runs of these files, in order, and hands each over; `-` is standard input. Each is read once. A file that begins in the
-/// middle of a run brings along what was set aside of it, comes after the parts before it, and goes on with a run that ended just
-/// before.
+/// Reads all runs of these files, in order, and hands each over; `-` is standard input. Each file is read once. A file
+/// that begins in the middle of a run is read after the parts that were set aside of it, and may continue a run that
+/// ended just before.
 ///
 /// # Errors
 /// When a file cannot be read, or is no recording; and what `take` fails with.
@@ -66,7 +66,7 @@ pub fn read_runs(
     visit_runs(paths, kinds, &mut take)
 }
 
-/// The same, for who looks at the samples as well.
+/// Like [`read_runs`], for a visitor that looks at the samples as well.
 ///
 /// # Errors
 /// As [`read_runs`].
@@ -76,7 +76,7 @@ pub fn visit_runs(paths: &[PathBuf], kinds: &Kinds, visitor: &mut dyn RunVisitor
         if reader.named.take(path)
             && let Err(error) = reader.read_set(path)
         {
-            // The runs before are what they are.
+            // The run that was being read is handed over first.
             reader.end_run()?;
             return Err(error);
         }
@@ -99,11 +99,11 @@ struct CurrentRun {
 }
 
 impl Reader<'_> {
-    /// Reads a file, and before it what was set aside of it.
+    /// Reads a file, after the parts that were set aside of it.
     fn read_set(&mut self, path: &Path) -> anyhow::Result<()> {
         let mut file = open(path)?;
         let mut first = Vec::new();
-        // That it cannot be read is said when the rest of it cannot be either.
+        // An error comes again when the rest of the file is read.
         let _ = file.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut first);
         let goes_on = sample_of(&first).is_ok_and(|line| line.sample.read_all::<RunMetrics>().next().is_none());
         if goes_on && path != Path::new(STDIN) {
@@ -185,7 +185,7 @@ impl Reader<'_> {
     fn end_run(&mut self) -> anyhow::Result<()> {
         let Some(run) = self.current.take() else { return Ok(()) };
         let mut summary = run.statistics.summary();
-        // Who counted the samples knows whether the rest was one.
+        // An outcome says how many samples there were. Without it, each problem may stand for a missing sample.
         summary.is_whole &= summary.outcome.is_some() || run.problems.is_empty();
         summary.problems.extend(run.problems);
         self.visitor.run(RecordedRun { path: run.path, summary })
@@ -202,7 +202,7 @@ fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     opened().with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// As it is, or what it was before it was compressed.
+/// The file, decompressed if it is compressed.
 fn decompressed(file: impl Read + 'static) -> io::Result<Box<dyn BufRead>> {
     let mut file = BufReader::with_capacity(BUFFER, file);
     let is_compressed = file.fill_buf()?.starts_with(&[0x1f, 0x8b]);
@@ -213,10 +213,11 @@ fn decompressed(file: impl Read + 'static) -> io::Result<Box<dyn BufRead>> {
     })
 }
 
-/// Adds the names of the sections to those that the file had before. They are kept for good, and must be few.
+/// Adds the names of the sections to those that the file had before. Names stay in memory for good, so they must be
+/// few.
 ///
 /// # Errors
-/// When it has more than any recording.
+/// When the file has more sections than any recording.
 pub fn check_names(sample: &Sample, names: &mut Vec<&'static str>) -> anyhow::Result<()> {
     for (name, _) in sample.sections() {
         if !names.contains(&name) {

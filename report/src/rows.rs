@@ -1,4 +1,4 @@
-//! A summary as rows of words, for whoever shows it.
+//! A summary as rows of words, for everything that shows one.
 
 use nix::sys::signal::Signal;
 use resource_tracker_metrics::PeakSource;
@@ -20,7 +20,7 @@ const PROGRAMS: usize = 3;
 /// So many phases have a row each; the others are in the JSON.
 const PHASE_ROWS: usize = 4;
 const LONGEST_TITLE: usize = 120;
-/// What is said of a figure that is not the job's.
+/// Added to a figure that is the machine's and not the job's.
 const WHOLE_MACHINE: &str = " (whole machine)";
 
 /// A line of the table.
@@ -81,23 +81,23 @@ impl Rows {
     }
 }
 
-/// A text that a stranger can have written, on one line: control characters are blanks, and what turns the order of the
-/// characters round it about is left out.
+/// An untrusted text, on one line: control characters become blanks, and characters that change the reading direction
+/// are left out.
 pub fn printable(text: &str) -> String {
     text.chars().filter(|char| !turns(*char)).map(|char| if char.is_control() { ' ' } else { char }).collect()
 }
 
-/// Whether it turns the order of those round it about.
+/// Whether it changes the reading direction of the characters around it.
 fn turns(char: char) -> bool {
     matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether a terminal acts on it, or shows others in another order.
+/// Whether a terminal acts on it, or it changes the reading direction.
 pub(crate) fn is_unprintable(char: char) -> bool {
     char.is_control() || turns(char)
 }
 
-/// The command, or what else it is about.
+/// The command, or what else the summary is about.
 fn title(summary: &Summary) -> String {
     match summary.command() {
         Some(words) => shortened(&words.join(" ")),
@@ -168,7 +168,7 @@ fn of_job(job: &JobSummary, rows: &mut Vec<Row>) {
     }
 }
 
-/// What is said of the machine's figures where a reader takes them for the command's.
+/// Added to figures of the machine that a reader might take for the command's.
 fn whose(summary: &Summary) -> &'static str {
     if summary.command().is_some() { WHOLE_MACHINE } else { "" }
 }
@@ -190,7 +190,7 @@ fn of_machine(machine: &MachineSummary, whose: &str, rows: &mut Vec<Row>) {
     }
 }
 
-/// `None` of nothing, which a recording can say there was.
+/// `None` if `of` is zero, which a recording can say.
 fn share(used: f64, of: f64) -> Option<f64> {
     (of > 0.0).then(|| used / of)
 }
@@ -247,7 +247,7 @@ fn of_phases(phases: &[PhaseSummary], rows: &mut Vec<Row>) {
     }
 }
 
-/// What the job waited for, or somebody on the machine where the job's cgroup does not tell.
+/// What the job waited for. If its cgroup does not say, what any program of the machine waited for.
 fn waits(summary: &Summary) -> Option<Row> {
     let text = match summary.cgroup.as_ref().filter(|cgroup| cgroup.is_own && cgroup.cpu_pressure_secs.is_some()) {
         Some(cgroup) => {
@@ -286,7 +286,7 @@ fn busiest(programs: &[ProgramSummary]) -> Option<Row> {
     Some(Row { label: "Busiest".into(), share: None, text })
 }
 
-/// What is worth to be shown of it. `None` when nothing is.
+/// The times that are worth showing. `None` if there are none.
 fn listed<const N: usize>(waited: [(Option<f64>, &str); N], shown: impl Fn(f64) -> Option<String>) -> Option<String> {
     let parts = waited.into_iter().filter_map(|(waited, what)| Some(format!("{} for {what}", shown(waited?)?)));
     let parts: Vec<String> = parts.collect();

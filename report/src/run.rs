@@ -26,12 +26,12 @@ pub struct RunSummary {
     pub tags: Option<BTreeMap<String, String>>,
 }
 
-/// What is left of something that is too long.
+/// What is left of a command that is too long.
 const WORDS: usize = 16;
 const LETTERS: usize = 200;
 
 impl RunSummary {
-    /// Leaves some words of the command, and no tags.
+    /// Keeps some words of the command, and drops the tags.
     pub(crate) fn shorten(&mut self) {
         self.tags = None;
         for word in self.command.iter_mut().flatten() {

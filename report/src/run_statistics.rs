@@ -20,9 +20,9 @@ use crate::run::RunSummary;
 use crate::summary::{Summary, Times};
 use crate::units::time;
 
-/// A run goes on where a file, or the sample before, has ended, to this time.
+/// A sample that begins later than this after the one before may be of another run.
 const GAP: Duration = Duration::from_secs(10);
-/// A sample begins where the one before has ended, to this time and half of its own.
+/// A sample that begins later than this, and half of its own length, after the one before leaves a hole.
 const HOLE: Duration = Duration::from_millis(100);
 
 /// What is known of a run after the samples that were added: in one pass, in memory that does not grow with their number.
@@ -49,8 +49,9 @@ pub struct RunStatistics {
 }
 
 impl RunStatistics {
-    /// Whether this sample is the first of another run than those before. `in_other_file`: it is the first of a file that need
-    /// not go on where the one before ended. (Nor need a run whose beginning is not known: older versions did not tell of it.)
+    /// Whether this sample is the first of another run. `in_other_file`: it is the first sample of a file, and so may
+    /// be of another run. (The same holds for every sample of a run without a known beginning: older versions did not
+    /// write it.)
     pub fn is_followed_by_another(&self, sample: &Sample, in_other_file: bool) -> bool {
         let begins = || sample.read_all::<RunMetrics>().next().is_some();
         let start = sample.timestamp().saturating_sub(sample.elapsed());
@@ -92,12 +93,13 @@ impl RunStatistics {
         }
     }
 
-    /// Takes over how the command ended from who waited for it. The last sample, which says that and more, may not have come.
+    /// Takes over how the command ended, from the tracker that waited for it. The last sample, which says more, may be
+    /// missing.
     pub fn end(&mut self, outcome: &Outcome) {
         self.outcome = self.outcome.take().or_else(|| OutcomeSummary::of_command(outcome));
     }
 
-    /// What of the run is not in the samples.
+    /// A sentence on samples of the run that are missing.
     fn missing(&self) -> Option<String> {
         let command = self.run.as_ref().and_then(|run| run.command.as_ref());
         let end = if self.run.is_some() { "end" } else { "beginning" };
@@ -125,7 +127,7 @@ impl RunStatistics {
         self.samples
     }
 
-    /// What they say.
+    /// The summary of the samples so far.
     pub fn summary(&self) -> Summary {
         let mut problems: Vec<String> = self.readable.problems("figures").collect();
         if self.backwards > 0 {

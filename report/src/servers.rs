@@ -1,4 +1,4 @@
-//! What a service answers that knows which machines can be rented, and for how much: Keeper's interface.
+//! Answers of a service that lists machines for rent and their prices: Keeper's interface.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -6,14 +6,14 @@ use serde::de::DeserializeOwned;
 use crate::advice::Advice;
 use crate::offer::Server;
 
-/// Names are shorter, prices are in between, and machines are smaller.
+/// Bounds of a plausible answer: names are shorter, prices in between, and machines smaller.
 const LONGEST_NAME: usize = 100;
 const LOWEST_USD: f64 = 1e-6;
 const HIGHEST_USD: f64 = 1e6;
 const MOST_GPUS: f64 = 1e6;
 const MOST_MIB: f64 = 1e13;
 
-/// A machine as the service lists it. What its answer has besides is left alone.
+/// A machine as the service lists it. Other fields of the answer are ignored.
 #[derive(Deserialize)]
 struct Listed {
     vendor_id: String,
@@ -42,7 +42,7 @@ struct Price {
 }
 
 impl Listed {
-    /// If it has a price and holds what is asked for.
+    /// The machine, if it has a price and holds what is asked for.
     fn holding(self, advice: &Advice) -> Option<Server> {
         let gpus = self.gpu_count.unwrap_or(0.0);
         let gpu_memory = self.gpu_memory_total.unwrap_or(0.0);
@@ -64,11 +64,11 @@ impl Listed {
     }
 }
 
-/// The cheapest machine in an answer to `/servers` that holds what is asked for, whatever the service has understood. `what`: what
-/// was asked.
+/// The cheapest machine in an answer to `/servers` that holds what is asked for: the service may have ignored the
+/// filters. `what`: the request, for errors.
 ///
 /// # Errors
-/// In words, when the answer is none, or there is no such machine in it.
+/// When the answer is no list of machines, or none of them holds that.
 pub fn cheapest_server(what: &str, answer: &[u8], advice: &Advice) -> Result<Server, String> {
     let holding = items::<Listed>(what, answer)?.into_iter().filter_map(|listed| listed.holding(advice));
     let cheapest = holding.min_by(|one, other| one.usd_per_hour.total_cmp(&other.usd_per_hour));
@@ -79,11 +79,11 @@ pub fn cheapest_server(what: &str, answer: &[u8], advice: &Advice) -> Result<Ser
     })
 }
 
-/// The least price of an hour in an answer to `/prices`, in US dollars: in the region, or anywhere where the region has none. `None`
-/// when there is none.
+/// The lowest hourly price in an answer to `/prices`, in US dollars: in the region, or anywhere if the region has none.
+/// `None` when there is no price.
 ///
 /// # Errors
-/// In words, when the answer is none.
+/// When the answer is no list of prices.
 pub fn least_price(what: &str, answer: &[u8], region: Option<&str>) -> Result<Option<f64>, String> {
     let is =
         |value: &Option<String>, wanted: &str| value.as_ref().is_none_or(|value| value.eq_ignore_ascii_case(wanted));
@@ -112,7 +112,7 @@ fn items<T: DeserializeOwned>(what: &str, answer: &[u8]) -> Result<Vec<T>, Strin
     }
 }
 
-/// How many GPUs are asked for; `None` is as good as no GPU.
+/// How many GPUs are asked for. `None` for no GPU.
 pub fn wanted_gpus(advice: &Advice) -> Option<u32> {
     advice.gpus.filter(|gpus| *gpus > 0)
 }

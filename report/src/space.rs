@@ -11,7 +11,7 @@ const ENOUGH_BYTES: u64 = 10_000_000_000;
 
 const IMAGES: [&str; 7] = ["cramfs", "erofs", "fuse.snapfuse", "fuse.squashfuse", "iso9660", "squashfs", "udf"];
 
-/// Whether file systems of this type are made full, and never have room.
+/// Whether file systems of this type are images: always full, by design.
 pub fn is_image(filesystem: &str) -> bool {
     IMAGES.contains(&filesystem)
 }
@@ -31,7 +31,7 @@ pub struct FullFileSystem {
 }
 
 impl FullFileSystem {
-    /// `None` of one that has nothing in it, or is never other than full.
+    /// `None` for an empty file system, and for an image, which is always full.
     fn of(mount: &MountFields) -> Option<Self> {
         let is_image = mount.filesystem.as_deref().is_none_or(is_image);
         let full_pct = full_pct(mount.used_bytes, mount.available_bytes).filter(|_| !is_image)?;

@@ -1,4 +1,4 @@
-//! When the phases were that the job named, by its marks.
+//! When the phases of a job began and ended, by its marks.
 
 use resource_tracker_metrics::{Mark, MarkKind};
 use serde::Serialize;
@@ -9,16 +9,16 @@ const LONGEST_NAME: usize = 200;
 /// So many phases can be at once.
 pub(crate) const OPEN: usize = 100;
 
-/// The phases that go on. `T` is what is kept of each.
+/// The phases that are open. `T` is what is kept of each.
 #[derive(Debug)]
 pub(crate) struct Open<T> {
     /// The one that the next mark ends.
     current: Option<T>,
-    /// Those that go on until their end is said.
+    /// Those that have an end mark of their own, by name.
     beside: Vec<(String, T)>,
     /// How often there was no room for one.
     left_out: u64,
-    /// The first that ended and had not begun, and how many did.
+    /// The first name that was ended without having begun, and how often that happened.
     never_begun: Option<(String, u64)>,
 }
 
@@ -54,23 +54,23 @@ impl<T> Open<T> {
         }
     }
 
-    /// How often one began for which there was no room.
+    /// How often a phase was left out for lack of room.
     pub(crate) fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// The first that ended and had not begun, and how many did.
+    /// The first name that was ended without having begun, and how often that happened.
     pub(crate) fn never_begun(&self) -> Option<(&str, u64)> {
         self.never_begun.as_ref().map(|(name, count)| (name.as_str(), *count))
     }
 
-    /// All of them.
+    /// All open phases.
     pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
         self.current.iter().chain(self.beside.iter().map(|(_, phase)| phase))
     }
 }
 
-/// Who reads a recording can find longer names in it than marks have.
+/// The beginning of a name: a recording can have longer names than marks do.
 pub(crate) fn shortened(name: &str) -> String {
     name.chars().take(LONGEST_NAME).collect()
 }
@@ -103,7 +103,7 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// Takes a mark that was made then.
+    /// Takes a mark that was made at this time.
     pub fn add(&mut self, mark: &Mark, at: f64) {
         let Self { spans, open, begun, dropped } = self;
         let begin = || {
@@ -122,7 +122,7 @@ impl Spans {
         }
     }
 
-    /// How many are not among them.
+    /// How many phases are not in the list.
     pub fn left_out(&self) -> u64 {
         self.open.left_out() + self.dropped
     }

@@ -8,7 +8,7 @@ use sketches_ddsketch::{Config, DDSketch};
 const QUANTILE_ERROR: f64 = 0.005;
 /// Enough for values from a millionth to a billion at that error.
 const BINS: u32 = 4096;
-/// What is nearer to zero counts as zero, in quantiles.
+/// In quantiles, values nearer to zero than this count as zero.
 const SMALLEST: f64 = 1e-6;
 
 /// A figure that goes up and down: its mean over the time, its peak and its last value.
@@ -28,7 +28,7 @@ impl Default for Level {
 }
 
 impl Level {
-    /// Adds the value of an interval that was so long. What is not known, or no number, is left out.
+    /// Adds the value of an interval of this length. A value that is unknown, or not finite, is left out.
     pub(crate) fn add(&mut self, value: impl Into<Option<f64>>, secs: f64) {
         if let Some(value) = value.into().filter(|value| value.is_finite()) {
             self.secs += secs;
@@ -43,7 +43,7 @@ impl Level {
     pub(crate) fn mean(&self) -> Option<f64> {
         match self.secs > 0.0 {
             true => Some(self.area / self.secs),
-            // The only sample came at once.
+            // The only sample took no time.
             false => self.last(),
         }
     }
@@ -59,7 +59,7 @@ impl Level {
     }
 }
 
-/// A [`Level`] with its quantiles. They are most of what a figure costs: only what is told with them has them.
+/// A [`Level`] with its quantiles, which are most of its cost: only figures that are shown with quantiles use it.
 pub(crate) struct Series {
     level: Level,
     sketch: DDSketch,
@@ -72,7 +72,7 @@ impl Default for Series {
 }
 
 impl Series {
-    /// Adds the value of an interval that was so long. What is not known, or no number, is left out.
+    /// Adds the value of an interval of this length. A value that is unknown, or not finite, is left out.
     pub(crate) fn add(&mut self, value: impl Into<Option<f64>>, secs: f64) {
         if let Some(value) = value.into().filter(|value| value.is_finite()) {
             self.level.add(value, secs);
@@ -92,7 +92,8 @@ impl Series {
 
     /// The least value that this share of the samples does not exceed, to half a percent.
     pub(crate) fn quantile(&self, share: f64) -> Option<f64> {
-        // The sketch takes a share of the ranks from 0 on, and cuts it: this is the first value that so many do not exceed.
+        // The sketch multiplies the share by the last rank and rounds down: this share gives the first value that so
+        // many samples do not exceed.
         let count = self.level.count;
         let rank = ((share * count as f64).ceil() - 1.0).max(0.0);
         let share = if count > 1 { ((rank + 1e-6) / (count - 1) as f64).min(1.0) } else { 0.0 };
@@ -101,7 +102,7 @@ impl Series {
         Some(value.min(self.level.peak))
     }
 
-    /// All of it. `None` when the figure was never known.
+    /// The mean, the quantiles and the peak. `None` when the figure was never known.
     pub(crate) fn spread(&self) -> Option<Spread> {
         Some(Spread {
             mean: self.mean()?,
@@ -129,7 +130,7 @@ pub struct Spread {
     pub peak: f64,
 }
 
-/// A sum of what was counted in each interval. It is not known when one interval in between is not.
+/// A sum of counts, one for each interval. It is unknown if a count is unknown after the first known one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Total<T> {
     sum: Option<T>,
@@ -163,14 +164,14 @@ impl<T: Amount> Total<T> {
         }
     }
 
-    /// Adds what was counted in an interval in which it need not be known: there was nothing to count.
+    /// Adds the count of an interval. An unknown count means that there was nothing to count.
     pub(crate) fn add_if_any(&mut self, counted: Option<T>) {
         if counted.is_some() {
             self.add(counted);
         }
     }
 
-    /// The sum; `None` where it was never known, or not from its beginning to the end.
+    /// The sum. `None` if no count was known, or one was unknown after the first known one.
     pub(crate) fn sum(&self) -> Option<T> {
         self.sum.filter(|_| !self.has_gap)
     }

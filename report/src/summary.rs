@@ -105,7 +105,7 @@ impl Summary {
         self.outcome.as_ref()?.wall_secs
     }
 
-    /// Whether it was long enough, and looked at often enough, to tell what it needs.
+    /// Whether it was long enough, and had enough samples, to tell what it needs.
     pub(crate) fn tells_enough(&self) -> bool {
         self.wall_secs() >= SHORTEST_SECS && self.times.samples >= FEWEST_SAMPLES
     }

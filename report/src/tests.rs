@@ -82,7 +82,7 @@ fn gpu(percent: f64, share: f64, vram: f64) -> Json {
         }],
         "cpu": { "process_gpu_usage": share, "process_gpu_vram_mib": vram, "process_gpu_utilized": u32::from(share > 0.0) },
     });
-    // What else a GPU has is null where nothing tells.
+    // All other fields of a GPU have their defaults.
     let names = serde_json::to_value(resource_tracker_metrics::GpuMetrics::default()).unwrap();
     for (name, default) in names.as_object().unwrap() {
         if gpu["gpu"][0].get(name).is_none() {
@@ -146,7 +146,7 @@ fn what_held_it_up() {
         (cgroup(&json!({ "cpu_limit_cores": 2.0, "cpu_throttled_secs": 3.0, "cpu_throttled_pct": 1.0 })), None),
         (cgroup(&json!({ "oom_kills": 1 })), Some(Resource::Memory)),
         (gpu(95.0, 0.95, 9000.0), Some(Resource::Gpu)),
-        // It waits for the GPU, with one busy thread; or nobody knows what it has of it.
+        // It waits for the GPU, with one busy thread; or its use of the GPU is not known.
         (both(busy(1.0), &gpu(60.0, 0.6, 9000.0)), None),
         (both(idle.clone(), &both(gpu(60.0, 0.0, 0.0), &json!({ "cpu": { "process_gpu_usage": null } }))), None),
         // Others of its cgroup may have waited.
@@ -344,7 +344,7 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
     assert!(!text(&summary, PLAIN).contains(['\u{202e}', '\u{61c}']));
 }
 
-/// Replaces the leaf of this number, of all that there are.
+/// Replaces the leaf with this number, counted through the whole value.
 fn spoil(value: &mut Json, leaf: &mut usize, with: &Json) {
     match value {
         Json::Object(members) => members.iter_mut().for_each(|(_, member)| spoil(member, leaf, with)),

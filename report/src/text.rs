@@ -9,7 +9,7 @@ use rustix::termios::tcgetwinsize;
 use crate::rows::Rows;
 use crate::summary::Summary;
 
-/// The lines of a terminal that has room for bars.
+/// The most lines, in a terminal that has room for bars.
 const LINES: usize = 20;
 const BAR: usize = 16;
 /// A terminal that is narrower has no bars.
@@ -74,7 +74,7 @@ fn bold(look: Look) -> Style {
     if look.colour { Style::new().bold() } else { Style::new() }
 }
 
-/// The columns that are left behind so many; 0: as many as it takes.
+/// The columns left beside `taken` ones. 0 means no limit.
 fn left(look: Look, taken: usize) -> usize {
     if look.width == 0 { 0 } else { look.width.saturating_sub(taken).max(NARROWEST) }
 }
@@ -93,13 +93,13 @@ pub(crate) fn labelled(label: &str, text: &str, label_width: usize, look: Look) 
     wrapped.into_iter().enumerate().map(line).collect()
 }
 
-/// `[####------]`, of what was used of what there was.
+/// `[####------]`: the share that was used.
 fn bar(share: f64) -> String {
     let full = (share.clamp(0.0, 1.0) * BAR as f64).round() as usize;
     format!("[{}{}]", "#".repeat(full), "-".repeat(BAR - full))
 }
 
-/// As much of it as has room.
+/// As much of the text as there is room for.
 fn cut(text: &str, width: usize) -> String {
     if width == 0 || text.chars().count() <= width {
         return text.to_owned();

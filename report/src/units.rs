@@ -42,7 +42,7 @@ fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     }
 }
 
-/// With a decimal where it has one.
+/// A number with one decimal, or none if that is zero.
 pub(crate) fn number(value: f64) -> String {
     let rounded = (value * 10.0).round() / 10.0;
     if rounded.fract() == 0.0 { format!("{rounded:.0}") } else { format!("{rounded:.1}") }

@@ -9,20 +9,20 @@ pub(super) fn advice(summary: &Summary) -> Option<Advice> {
     if !summary.tells_enough() {
         return None;
     }
-    // One that failed may not have come to what it needs most for.
+    // A job that failed may not have reached what it needs most for.
     if summary.outcome.as_ref().is_some_and(|end| end.signal.is_some() || end.exit_code.is_some_and(|code| code != 0)) {
         return None;
     }
     let job = summary.job.as_ref()?;
     let used = job.cores?;
     let is_at_limit = job.secs_at_core_limit.is_some_and(|secs| secs >= 0.5 * summary.times.sampled_secs);
-    // What it would have used is not known where it had to wait; but no thread uses two.
+    // How many cores it would have used is unknown if it had to wait; but no thread uses two.
     let had_to_wait = summary.bound.as_ref().is_some_and(|bound| bound.by == Resource::Contention);
     let all = job.core_limit.map(|limit| job.peak_threads.map_or(limit, |threads| limit.min(threads)));
     let cores = all.filter(|_| is_at_limit || had_to_wait).unwrap_or(used.p95).max(used.mean);
     let gpus = job.peak_gpus_used.map(|used| used as u32);
     let gpu_memory = job.gpu_memory_mib.map(|memory| memory.peak.ceil() as u64).filter(|memory| *memory > 0);
-    // Files that it has mapped count as well: without room for them it would read them again and again.
+    // Files that it has mapped count as well: without room for them, the job would read them again and again.
     let peak = job.peak_memory_mib?.max(job.memory_mib.map_or(0.0, |memory| memory.peak));
     Some(Advice::new(cores, peak, gpus, gpu_memory))
 }

@@ -1,15 +1,16 @@
 //! What held a job up.
 //!
-//! It is said only when the figures say so. The first that applies counts: what was short explains what follows from it.
+//! The summary names a cause only if the figures show it. The first test that applies counts: a shortage explains what
+//! follows from it.
 
 use crate::bound::{Bound, Resource};
 use crate::summary::Summary;
 use crate::units::number;
 
-/// Of a run that took so many seconds.
+/// A test of a run that took so many seconds.
 type Test = fn(&Summary, f64) -> Option<String>;
 
-/// What can hold a job up, and when it is said to do so: a text with the figures. In this order.
+/// What can hold a job up, and the test for it, which gives a text with the figures. The order matters.
 const TESTS: [(Resource, Test); 8] = [
     (Resource::CpuLimit, cpu_limit),
     (Resource::Memory, memory),
@@ -37,7 +38,7 @@ fn cpu_limit(summary: &Summary, _: f64) -> Option<String> {
     (percent >= 25.0).then(|| format!("the limit of {} cores was reached in {percent:.0} % of the time", number(limit)))
 }
 
-/// Processes were killed for it, or some of the job's waited for it a tenth of the time or more.
+/// Processes were killed for lack of memory, or some of the job's waited for memory a tenth of the time or more.
 fn memory(summary: &Summary, wall: f64) -> Option<String> {
     let cgroup = summary.cgroup.as_ref().filter(|_| summary.job.is_some())?;
     if let Some(kills) = cgroup.oom_kills.filter(|kills| *kills > 0) {
@@ -72,8 +73,8 @@ fn cpu(summary: &Summary, _: f64) -> Option<String> {
     })
 }
 
-/// Some of it waited for a CPU for a quarter of the time or more. That others had it is known only of a job that never had
-/// more threads than cores: those of its own wait for each other as well.
+/// Some of its threads waited for a CPU for a quarter of the time or more. That others had the CPU is known only if the
+/// job never had more threads than cores: its own threads wait for each other as well.
 fn contention(summary: &Summary, wall: f64) -> Option<String> {
     let waited = summary.cgroup.as_ref().filter(|cgroup| cgroup.is_own)?.cpu_pressure_secs?;
     let job = summary.job.as_ref();
@@ -84,13 +85,13 @@ fn contention(summary: &Summary, wall: f64) -> Option<String> {
     })
 }
 
-/// Some of it waited for storage for a quarter of the time or more.
+/// Some of its threads waited for storage for a quarter of the time or more.
 fn disk(summary: &Summary, wall: f64) -> Option<String> {
     let waited = summary.cgroup.as_ref().filter(|cgroup| cgroup.is_own)?.io_pressure_secs?;
     (waited >= 0.25 * wall).then(|| format!("it waited {waited:.1} s for storage"))
 }
 
-/// One core was in use, of several that there were, nearly all of the time. (Who waits for a GPU may be busy with that.)
+/// The job used one core of several, nearly all of the time. (A thread that waits for a GPU may be busy with that.)
 fn one_core(summary: &Summary, wall: f64) -> Option<String> {
     let job = summary.job.as_ref().filter(|_| uses_no_gpu(summary))?;
     let (cores, limit) = (job.cores?, job.core_limit?);
@@ -108,7 +109,7 @@ fn waiting(summary: &Summary, _: f64) -> Option<String> {
     is_waiting.then(|| format!("it used {:.1} % of one core", 100.0 * cores.mean))
 }
 
-/// There is none, or the driver says that it used none.
+/// There is no GPU, or the driver says that the job used none.
 fn uses_no_gpu(summary: &Summary) -> bool {
     let used = summary.job.as_ref().and_then(|job| job.gpus);
     summary.gpus.is_empty() || used.is_some_and(|gpus| gpus.mean < 0.05)

@@ -1,4 +1,4 @@
-//! What somebody who looks after a job wants to know.
+//! Notes for the person who looks after a job.
 
 use resource_tracker_metrics::ProcessAccounting;
 
@@ -28,7 +28,7 @@ pub(super) fn notes(summary: &Summary) -> Vec<String> {
     RULES.iter().filter_map(|rule| rule(summary)).collect()
 }
 
-/// What is to be asked for is told all the same: it is the best that is known.
+/// The advice is given all the same: it is the best that is known.
 fn unknown_end(summary: &Summary) -> Option<String> {
     (summary.advice.is_some() && summary.outcome.is_none())
         .then(|| "how it ended is not known, nor what it needed after the last sample: it may be more".to_owned())
@@ -54,7 +54,7 @@ fn throttled(summary: &Summary) -> Option<String> {
     })
 }
 
-/// A GPU is there for a minute, the driver says who uses it, and the job never did.
+/// The run took a minute or more, the driver says which processes use a GPU, and the job left some or all unused.
 fn unused_gpu(summary: &Summary) -> Option<String> {
     let count = summary.gpus.iter().filter(|gpu| gpu.parent_uuid.is_none()).count();
     let job = summary.job.as_ref()?;
@@ -80,7 +80,7 @@ fn idle_gpu(summary: &Summary) -> Option<String> {
     })
 }
 
-/// Less than half of four cores or more, for 95 % of the time.
+/// The job used less than half of its cores, four or more, for 95 % of the time.
 fn unused_cores(summary: &Summary) -> Option<String> {
     let job = summary.job.as_ref()?;
     let (cores, limit) = (job.cores?, job.core_limit?);
@@ -95,7 +95,7 @@ fn unused_cores(summary: &Summary) -> Option<String> {
     })
 }
 
-/// Less than a fifth of what its own limit allows. (The machine's whole memory is nobody's request.)
+/// The job used less than a fifth of what its own limit allows. (The machine's whole memory is not a request.)
 fn unused_memory(summary: &Summary) -> Option<String> {
     let limit = summary.cgroup.as_ref()?.memory_limit_mib?;
     let peak = summary.job.as_ref()?.peak_memory_mib?;
@@ -117,7 +117,7 @@ fn full_disk(summary: &Summary) -> Option<String> {
     Some(format!("{} was {:.0} % full: {left} were left", full.mount_point, full.full_pct.ceil()))
 }
 
-/// More than a twentieth of the machine.
+/// Other machines got a twentieth of the CPU time or more.
 fn stolen(summary: &Summary) -> Option<String> {
     let steal = summary.machine.steal_cores.filter(|_| summary.tells_enough())?;
     let cpus = f64::from(summary.machine.cpus?);
@@ -131,14 +131,14 @@ fn few_samples(summary: &Summary) -> Option<String> {
         let say = if samples == 1 { "1 sample says" } else { &format!("{samples} samples say") };
         return Some(format!("{say} little: take a shorter --interval"));
     }
-    // One that is late now and then spoils nothing.
+    // A late sample now and then does no harm.
     (missed > 0 && missed.saturating_mul(100) >= samples).then(|| {
         let samples = if missed == 1 { "1 sample was" } else { &format!("{missed} samples were") };
         format!("{samples} not taken in time: the machine was busy, or the --interval is too short")
     })
 }
 
-/// A sample in which a phase begins or ends is shared out by time: of one that lasts less than three, that is a good part.
+/// A sample in which a phase begins or ends is shared out by time: that is a good part of a phase of less than three.
 fn short_phases(summary: &Summary) -> Option<String> {
     let interval = summary.times.sampled_secs / summary.times.samples as f64;
     let is_short = |phase: &&PhaseSummary| phase.secs < 3.0 * interval * phase.times as f64;

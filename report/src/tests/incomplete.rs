@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use super::{both, cgroup, gpu, machine, merge};
 use crate::{Kinds, RunStatistics, Summary};
 
-/// Every member of it that is in an object, by its path.
+/// The paths of all members of objects in it.
 fn members(value: &Json, path: &str, found: &mut Vec<String>) {
     match value {
         Json::Object(all) => all.iter().for_each(|(name, member)| {
@@ -90,7 +90,7 @@ fn a_field_that_a_recording_lacks_makes_its_own_figure_unknown() {
     assert!(lost > 50, "{lost} of {} were looked at", fields.len());
 }
 
-/// Samples that took these milliseconds, up to these times, added as a file would be. The first has a `run` of its own.
+/// Samples as (end, length) in milliseconds, added as the samples of a file. The first one may have a `run`.
 fn machine_samples(run: bool, times: &[(u64, u64)]) -> Vec<Summary> {
     let kinds = Kinds::of_schema(|| json!({}));
     let mut runs = vec![RunStatistics::default()];
