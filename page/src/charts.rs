@@ -14,13 +14,13 @@ use serde::Serialize;
 use crate::timeline::{About, Drawing, Line, Role, Timeline};
 
 const MIB: f64 = 1_048_576.0;
-/// Clocks that are set by less leave no gap.
+/// A shorter gap between samples is not drawn: a clock may have been set by so much.
 const SMALLEST_GAP: Duration = Duration::from_secs(1);
-/// What is longer is a clock that was set for the first time.
+/// A longer gap means that the clock was set for the first time.
 const LONGEST_GAP: Duration = Duration::from_secs(30 * 86_400);
 /// A phase takes as much of a page as so many points.
 const POINTS_OF_PHASE: usize = 4;
-/// Figures of sections that are not known by their types; those that come after are left out.
+/// The most figures of sections that are known by their schema alone; further ones are left out.
 const OTHER_FIGURES: usize = 1000;
 
 const CPU: About = about(0, "CPU", "cores", None);
@@ -44,16 +44,16 @@ const fn about(rank: u8, title: &'static str, unit: &'static str, top: Option<f3
     About { rank, title, unit, top }
 }
 
-/// What charts lack: what there was no room for, and what could not be read.
+/// What the charts lack for want of room, or because it could not be read.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct LeftOut {
-    /// Whether that is all.
+    /// Whether all charts are left out.
     charts: bool,
-    /// Figures of a sample that have no line, at most.
+    /// The most figures of one sample that have no line.
     figures: u64,
-    /// Times that a phase began.
+    /// Phases that are left out.
     phases: u64,
-    /// A sentence for each section that could not be read somewhere.
+    /// A sentence for each section that could not be read in some samples.
     unreadable: Vec<String>,
 }
 
@@ -67,14 +67,14 @@ pub struct RunCharts {
     last: Option<Duration>,
     /// Whether limits of a job are known; else those of the machine are drawn.
     has_job_limits: bool,
-    /// What is not known by its type, by its path.
+    /// Figures that are known by their schema alone, by path.
     others: BTreeMap<String, OtherFigure>,
     readable: Readable,
     are_left_out: bool,
 }
 
 impl RunCharts {
-    /// Adds the next sample. What of it cannot be read is left out, and said.
+    /// Adds the next sample. Sections that cannot be read are left out and reported.
     pub fn add(&mut self, sample: &Sample, kinds: &Kinds) {
         let secs = sample.elapsed().as_secs_f64();
         let since = self.last.and_then(|last| sample.timestamp().checked_sub(last));
@@ -104,7 +104,7 @@ impl RunCharts {
         self.timeline.end_sample();
     }
 
-    /// Makes them coarser, so that a page has room for many.
+    /// Makes the charts coarser, so that a page has room for many runs.
     pub fn keep_at_most(&mut self, points: usize) {
         self.timeline.keep_at_most(points);
     }
@@ -117,12 +117,12 @@ impl RunCharts {
         self.phases.all()
     }
 
-    /// How much of a page they take, in points of a line.
+    /// How much of a page the charts take, in points of a line.
     pub fn points(&self) -> usize {
         self.timeline.points() + POINTS_OF_PHASE * self.phases.all().len()
     }
 
-    /// Draws none of them, where a page has no room.
+    /// Drops all charts, for a page that has no room for them.
     pub fn leave_out(&mut self) {
         *self = Self { cloud: std::mem::take(&mut self.cloud), are_left_out: true, ..Self::default() };
     }
@@ -210,7 +210,7 @@ impl RunCharts {
         }
     }
 
-    /// Which of them were at work, where the processes that were most are listed.
+    /// The programs of the busiest processes, where these are listed.
     fn add_programs(&mut self, sample: &Sample) {
         let Some(top) = self.readable.first::<TopProcesses>(sample) else { return };
         let mut cores = BTreeMap::<&str, f64>::new();
@@ -229,7 +229,7 @@ impl RunCharts {
             add(GPU_MEMORY, mib(gpu.vram_used_bytes));
             add(GPU_POWER, gpu.power_watts);
             add(GPU_TEMPERATURE, gpu.temperature_celsius.map(f64::from));
-            // Of the same height, they are one line.
+            // Equal limits share a line.
             let mut limit = |about, value: Option<f64>, scale: f64, unit| {
                 if let Some(value) = value {
                     self.timeline.add(about, &format!("limit of {:.0} {unit}", value / scale), Role::Limit, value);
@@ -243,7 +243,7 @@ impl RunCharts {
     fn add_waiting(&mut self, sample: &Sample, secs: f64) {
         let Self { timeline, readable, .. } = self;
         if let Some(cgroup) = readable.first::<CgroupMetrics>(sample) {
-            // In the last sample it can be that of the whole run.
+            // The last sample may have the times of the whole run.
             let is_of_interval = secs > 0.0 && readable.first::<OutcomeMetrics>(sample).is_none();
             let share = |waited: Option<f64>| waited.filter(|_| is_of_interval).map(|waited| 100.0 * waited / secs);
             let mut add = |label, value| timeline.add(WAITING, label, Role::Job, value);
@@ -290,9 +290,9 @@ impl RunCharts {
 #[derive(Debug)]
 struct OtherFigure {
     kind: Kind,
-    /// What a counter was when it was last seen, and when that was.
+    /// The last value of a counter, and when it was read.
     last: Option<(f64, f64)>,
-    /// Where it is drawn, from its first value on: nowhere when there is no room.
+    /// Its line, once it has had a value: `Some(None)` if there was no room for one.
     line: Option<Option<Line>>,
 }
 
@@ -301,14 +301,14 @@ impl OtherFigure {
         Self { kind, last: None, line: None }
     }
 
-    /// What is drawn of a value: what is counted, by the second.
+    /// The value to draw: a gauge as it is, and a count as a rate per second.
     fn drawn(&mut self, value: f64, secs: f64, now: f64) -> Option<f64> {
         let drawn = match self.kind {
             Kind::Info => None,
             Kind::Gauge => Some(value),
             Kind::Delta => Some(value / secs),
             Kind::Counter => self.last.replace((value, now)).map(|(before, then)| {
-                // One that is reset counts from zero.
+                // A counter that was reset starts from zero.
                 let grown = if value < before { value } else { value - before };
                 grown / (now - then)
             }),
@@ -317,7 +317,7 @@ impl OtherFigure {
     }
 }
 
-/// The line of such a figure.
+/// The line of a figure that is known by its schema alone.
 fn other_line(timeline: &mut Timeline, kinds: &Kinds, path: &str, field: &str, kind: Kind) -> Option<Line> {
     let (section, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
     let label = rest.trim_start_matches(['.', '[']).replace("].", " ").replace(']', "");
@@ -332,7 +332,7 @@ fn other_line(timeline: &mut Timeline, kinds: &Kinds, path: &str, field: &str, k
     timeline.line(about, &label, Role::Other)
 }
 
-/// `None` where nothing is known.
+/// The sum of the known values. `None` if there are none.
 fn sum(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     values.flatten().reduce(|one, other| one + other)
 }

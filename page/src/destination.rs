@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use crate::page::BEGINNING;
 
 const ATTEMPTS: u32 = 64;
-/// As for recordings: a command line is in it.
+/// Private, as for recordings: the page has the command line.
 const MODE: u32 = 0o600;
 
 /// What happens to a file that is there already.
@@ -32,7 +32,7 @@ pub enum IfThere {
     Keep,
 }
 
-/// Where a page belongs: all of it appears there at once.
+/// The place of a page. The page appears there as a whole.
 #[derive(Debug)]
 pub struct Destination {
     place: OutputPath,
@@ -62,7 +62,7 @@ impl Destination {
     /// Writes the page, and gives it the name when it is whole.
     ///
     /// # Errors
-    /// When it cannot be written, or something else has come there meanwhile; what was there is there still.
+    /// When it cannot be written, or something else has come there meanwhile; the file that was there stays.
     pub fn write(&self, page: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
         let written = || -> anyhow::Result<()> {
             let draft = self.draft()?;
@@ -70,7 +70,7 @@ impl Destination {
             page(&mut writer)?;
             writer.flush()?;
             drop(writer);
-            // Much can have happened in a run since it was looked first.
+            // The place may have changed during the run, since the first look.
             let older = self.older()?;
             draft.file.set_permissions(Permissions::from_mode(older.unwrap_or(MODE)))?;
             Ok(self.publish(&draft, older.is_some())?)
@@ -81,7 +81,7 @@ impl Destination {
     /// The permissions of the older page that is there, if one is.
     fn older(&self) -> anyhow::Result<Option<u32>> {
         let OutputPath { folder, name, .. } = &self.place;
-        // Before it is opened, which can make a device do something.
+        // This comes before the file is opened: to open a device can have effects.
         let found = match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(None),
             found => found.map_err(io::Error::from)?,
@@ -99,18 +99,18 @@ impl Destination {
         if !beginning.is_empty() && beginning != BEGINNING.as_bytes() {
             bail!("it is there already, and no report; remove it, or name another file");
         }
-        // What a stranger allows others is not for a page of ours.
+        // Permissions that another user has set are not for our page.
         let is_own = found.st_uid == rustix::process::geteuid().as_raw();
         Ok(Some(if is_own { found.st_mode & 0o777 } else { MODE }))
     }
 
-    /// A file for the page: without a name, of which nothing is left whatever ends the program, or where the file system
-    /// knows no such files, beside the place of the page.
+    /// A file for the page. It has no name, so that nothing stays behind whatever ends the program; where the file
+    /// system has no such files, it has a temporary name beside the page.
     fn draft(&self) -> io::Result<Draft<'_>> {
         let (how, mode) = (OFlags::WRONLY | OFlags::CLOEXEC, Mode::from_raw_mode(MODE));
         if let Ok(file) = openat(&self.place.folder, ".", how | OFlags::TMPFILE, mode) {
             let file = File::from(file);
-            // By that it gets its name; there may be no /proc.
+            // The page gets its name through this path, which needs /proc.
             if path_of(&file).exists() {
                 return Ok(Draft { file, name: None });
             }
@@ -134,11 +134,11 @@ impl Destination {
         temporary.become_file(name, replaces)
     }
 
-    /// Makes something of a name that is free.
+    /// Calls `make` with random names until it finds one that is free.
     fn with_free_name<T>(&self, make: impl Fn(&str) -> rustix::io::Result<T>) -> io::Result<(T, Temporary<'_>)> {
         let waiting = Waiting::signals()?;
         for _ in 0..ATTEMPTS {
-            // Nobody can have taken all names that can come of it.
+            // Nobody can have taken all random names.
             let name = format!(".report-{:016x}.tmp", RandomState::new().build_hasher().finish());
             match make(&name) {
                 Err(Errno::EXIST) => (),
@@ -155,12 +155,13 @@ struct Draft<'a> {
     name: Option<Temporary<'a>>,
 }
 
-/// Where an open file is found that may have no name.
+/// A path to an open file, which may have no name.
 fn path_of(file: &File) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
-/// A name that is there for as long as this lives, unless its file got another one. No signal ends the program meanwhile.
+/// A temporary name, which is removed on drop. Until then signals wait, so that none ends the program and leaves it
+/// behind.
 struct Temporary<'a> {
     folder: &'a OwnedFd,
     name: String,
@@ -172,7 +173,7 @@ impl Temporary<'_> {
         let Self { folder, name: temporary, .. } = self;
         if !replaces {
             match renameat_with(folder, temporary, folder, name, RenameFlags::NOREPLACE) {
-                // Some file systems do not know it.
+                // Some file systems do not support the flag.
                 Err(Errno::INVAL | Errno::NOSYS) => (),
                 renamed => return Ok(renamed?),
             }
@@ -183,7 +184,7 @@ impl Temporary<'_> {
 
 impl Drop for Temporary<'_> {
     fn drop(&mut self) {
-        // What failed is said, and what went well has left nothing.
+        // After a failure the name goes; after a success it is gone already.
         let _ = unlinkat(self.folder, &self.name, AtFlags::empty());
     }
 }
@@ -199,7 +200,7 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        // The mask was one before.
+        // The mask was valid before, so this cannot fail.
         let _ = self.0.thread_set_mask();
     }
 }
@@ -236,7 +237,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "<!DOCTYPE html> my thesis");
         let failed = Destination::of(&directory.path().join("new"), IfThere::Keep).unwrap();
         assert!(failed.write(|_| bail!("no more room")).is_err());
-        // It comes while the run goes on.
+        // Another file appears there while the run goes on.
         let late = Destination::of(&directory.path().join("late.html"), IfThere::ReplacePage).unwrap();
         fs::write(directory.path().join("late.html"), "my thesis").unwrap();
         let error = late.write(|file| Ok(file.write_all(page.as_bytes())?)).unwrap_err();

@@ -13,10 +13,10 @@ use sha2::{Digest, Sha256};
 use crate::charts::{LeftOut, RunCharts};
 use crate::timeline::Drawing;
 
-/// So many runs are told of without a program as well.
+/// So many runs have their summary as plain text, for programs that run no scripts.
 const WORDED_RUNS: usize = 20;
 
-/// By this a page is known for one.
+/// The beginning by which an older page is recognised.
 pub(crate) const BEGINNING: &str = "<!DOCTYPE html>\n<!-- resource-tracker report -->\n";
 
 const STYLES: [&str; 2] = [include_str!("../vendor/uplot-1.6.32/uPlot.min.css"), include_str!("../assets/page.css")];
@@ -33,17 +33,17 @@ const SCRIPTS: [&str; 2] = [
         "})();\n"
     ),
 ];
-/// uPlot's, which has to go with it.
+/// The licence of uPlot, which must go with its code.
 const LICENCE: &str = include_str!("../vendor/uplot-1.6.32/LICENSE");
 const BODY: &str = include_str!("../assets/body.html");
 
-/// A run that a page is of.
+/// A run that is on a page.
 pub struct PageRun {
-    /// The file that it was recorded in, where it was.
+    /// The file that it was recorded in, if it was.
     pub path: Option<PathBuf>,
-    /// What is said of it.
+    /// Its figures, and what follows from them.
     pub summary: Summary,
-    /// What is drawn of it.
+    /// Its charts.
     pub charts: RunCharts,
 }
 
@@ -92,7 +92,7 @@ pub fn write_page(mut out: impl Write, runs: &mut [PageRun]) -> anyhow::Result<(
         [run] => Rows::of(&run.summary).title,
         _ => format!("{} runs", runs.len()),
     };
-    // The page may load nothing, and run nothing but what is written here.
+    // The page may load nothing, and run nothing but its own scripts.
     let (styles, scripts) = (sources(&STYLES), sources(&SCRIPTS));
     let policy = format!(
         "default-src 'none'; img-src data:; style-src {styles}; script-src {scripts}; base-uri 'none'; form-action 'none'"
@@ -122,7 +122,7 @@ pub fn write_page(mut out: impl Write, runs: &mut [PageRun]) -> anyhow::Result<(
     Ok(())
 }
 
-/// What can be said without a program: some programs for mail run none.
+/// The summaries as plain text: some mail programs run no scripts.
 fn write_words(out: &mut impl Write, runs: &[PageRun]) -> io::Result<()> {
     for run in runs.iter().take(WORDED_RUNS) {
         let said = text(&run.summary, Look { width: 0, colour: false });
@@ -131,7 +131,7 @@ fn write_words(out: &mut impl Write, runs: &[PageRun]) -> io::Result<()> {
     Ok(())
 }
 
-/// What a policy calls them by.
+/// The texts as sources in a policy, which names them by their hashes.
 fn sources(texts: &[&str]) -> String {
     let source = |text: &&str| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text)));
     texts.iter().map(source).collect::<Vec<_>>().join(" ")
@@ -141,7 +141,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }
 
-/// JSON in which nothing looks like an end of the script, or like a comment. A `<` is in texts alone there.
+/// JSON in which nothing looks like an end of the script, or like a comment. In JSON, a `<` is always in a text.
 struct WithoutMarkup<W>(W);
 
 impl<W: Write> Write for WithoutMarkup<W> {

@@ -20,7 +20,7 @@ impl Serialize for Rounded {
             }
             _ => 0.0,
         };
-        // Without a point where there is nothing behind it.
+        // Whole numbers have no decimal point.
         match rounded == rounded.trunc() && rounded.abs() < 1e15 {
             true => serializer.serialize_i64(rounded as i64),
             false => serializer.serialize_f64(rounded),

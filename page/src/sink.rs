@@ -61,7 +61,7 @@ impl Sink for ReportSink {
         Ok(())
     }
 
-    /// Nothing is seen of it before the end.
+    /// It writes nothing before the end.
     fn delay(&self) -> Duration {
         Duration::from_secs(1)
     }

@@ -1,6 +1,7 @@
 //! Figures over the time of a run, in memory that does not grow with it.
 //!
-//! A bucket is of so many samples, and keeps their least, highest and mean value. When there are too many buckets, two become one.
+//! A bucket covers a number of samples, and keeps their least, highest and mean value. When there are too many buckets,
+//! each two become one.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +13,9 @@ use crate::rounded::Rounded;
 const MOST_BUCKETS: usize = 1024;
 /// Buckets of all figures.
 const ALL_BUCKETS: usize = 96 << 10;
-/// Figures that come after are left out.
+/// Further figures are left out.
 const MOST_SERIES: usize = 192;
-/// What comes after in one chart is left out as well: nobody could tell so many lines apart.
+/// Further figures of one chart are left out as well: nobody could tell so many lines apart.
 const MOST_OF_CHART: usize = 16;
 
 /// What a chart is about.
@@ -50,7 +51,7 @@ pub(crate) struct Timeline {
     width: u64,
     /// Samples of the bucket that is not full yet.
     filled: u64,
-    /// How many figures of the sample have no line, and the most that had none in one.
+    /// How many figures of this sample have no line, and the most that had none in any sample.
     without_line: u64,
     left_out: u64,
 }
@@ -63,7 +64,7 @@ struct Chart {
     top: Option<f32>,
     has_more: bool,
     series: Vec<Series>,
-    /// Of a list that leaves out what is 0: what one was before it came.
+    /// For a list that leaves out zeros: the zeros so far, with which a new line begins.
     idle: Option<Series>,
 }
 
@@ -82,14 +83,14 @@ struct Series {
     open: OpenBucket,
 }
 
-/// Not a number where the figure was not known. Packed, because there are a hundred thousand.
+/// NaN where the figure was not known. Packed, because there are a hundred thousand.
 #[derive(Debug, Clone, Copy)]
 #[repr(Rust, packed(2))]
 struct Bucket {
     low: f32,
     high: f32,
     mean: f32,
-    /// In how many samples it was known; beyond what fits, buckets count alike.
+    /// In how many samples it was known. At the largest count that fits, buckets weigh the same.
     count: u16,
 }
 
@@ -105,7 +106,7 @@ impl Bucket {
         Self {
             low: self.low.min(other.low),
             high: self.high.max(other.high),
-            // Not a number where neither is known.
+            // NaN where neither is known.
             mean: ((sum(self) + sum(other)) / count) as f32,
             count: self.count.saturating_add(other.count),
         }
@@ -187,7 +188,7 @@ impl Timeline {
         self.without_line = 0;
     }
 
-    /// Nothing is known of so many seconds.
+    /// Skips so many seconds, of which nothing is known.
     pub(crate) fn skip(&mut self, secs: f64) {
         if self.filled > 0 {
             self.close_bucket();
@@ -196,7 +197,7 @@ impl Timeline {
         self.close_bucket();
     }
 
-    /// A figure of the sample. What is not known, or no number, is left out.
+    /// Adds a figure of the sample. A value that is unknown, or not finite, is left out.
     pub(crate) fn add(&mut self, about: About, label: &str, role: Role, value: impl Into<Option<f64>>) {
         let Some(value) = value.into().filter(|value: &f64| value.is_finite()) else { return };
         match self.line(about, label, role) {
@@ -205,12 +206,12 @@ impl Timeline {
         }
     }
 
-    /// A value of the line.
+    /// Adds a value to the line.
     pub(crate) fn add_to(&mut self, line: Line, value: f64) {
         self.charts[line.chart].series[line.series].open.add(value);
     }
 
-    /// The line of a figure. `None` when there are too many others.
+    /// The line of a figure. `None` when there are too many other lines.
     pub(crate) fn line(&mut self, about: About, label: &str, role: Role) -> Option<Line> {
         let About { rank, title, unit, top } = about;
         let known = self.charts.iter().position(|chart| chart.is_of(about));
@@ -245,18 +246,18 @@ impl Timeline {
         self.series * self.ends.len()
     }
 
-    /// A figure of the sample has no line.
+    /// Counts a figure of the sample that has no line.
     pub(crate) fn leave_out(&mut self) {
         self.without_line += 1;
         self.left_out = self.left_out.max(self.without_line);
     }
 
-    /// How many figures of one sample have no line, at most.
+    /// The most figures of one sample that have no line.
     pub(crate) fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// The figures of a list that leaves out what is 0, or little.
+    /// Adds the figures of a list that leaves out those that are 0 or small.
     pub(crate) fn add_list(&mut self, about: About, role: Role, figures: &BTreeMap<&str, f64>) {
         figures.iter().for_each(|(label, value)| self.add(about, label, role, *value));
         let Some(chart) = self.charts.iter_mut().find(|chart| chart.is_of(about)) else { return };
@@ -265,14 +266,14 @@ impl Timeline {
         left_out.chain([idle]).for_each(|series| series.open.add(0.0));
     }
 
-    /// All figures of the sample are there.
+    /// Ends the sample: all its figures have been added.
     pub(crate) fn end_sample(&mut self) {
         if self.filled >= self.width {
             self.close_bucket();
         }
     }
 
-    /// Makes it coarser until there are fewer buckets than that.
+    /// Joins buckets until there are fewer than `most`.
     pub(crate) fn keep_at_most(&mut self, most: usize) {
         while self.ends.len() >= most.max(2) {
             self.width *= 2;
@@ -295,7 +296,7 @@ impl Timeline {
         self.ends.push(self.now);
         self.filled = 0;
         for series in all_series(&mut self.charts) {
-            // One that came late is not known before.
+            // A line that began late is not known before.
             series.buckets.resize(before, Bucket::UNKNOWN);
             series.buckets.push(std::mem::take(&mut series.open).bucket());
         }
@@ -343,7 +344,7 @@ struct DrawnSeries<'a> {
     label: &'a str,
     role: Role,
     mean: Vec<Rounded>,
-    /// Where a point is of one sample, they are the same.
+    /// Left out where each point is one sample: low and high are the mean then.
     #[serde(skip_serializing_if = "Option::is_none")]
     low: Option<Vec<Rounded>>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use crate::history::History;
 use crate::moment::Moment;
 
-/// It goes so many times as fast as ours.
+/// A clock that runs `speed` times as fast as real time.
 pub(crate) struct Clock {
     speed: f64,
-    /// What it shows, in seconds since the Unix epoch, and when it was looked at.
+    /// The time that it shows, in seconds since the Unix epoch, and when it was last moved on.
     at: f64,
     looked: Option<Instant>,
-    /// When the last sample that came was taken.
+    /// When the last sample was taken whose time has come.
     last: f64,
 }
 
@@ -20,7 +20,7 @@ impl Clock {
         Self { speed, at: 0.0, looked: None, last: 0.0 }
     }
 
-    /// It stands still while time is held.
+    /// Moves on to `now`, or stands still while time is held.
     pub(crate) fn go_on(&mut self, now: Instant, is_held: bool) {
         let passed = self.looked.replace(now).map_or(Duration::ZERO, |before| now.saturating_duration_since(before));
         if !is_held {
@@ -28,7 +28,8 @@ impl Clock {
         }
     }
 
-    /// Whether it is the time of this sample. It begins with the first one, and again where a run begins or time goes back.
+    /// Whether the time of this sample has come. The clock is set to the first sample of a run, and set anew where time
+    /// goes back.
     pub(crate) fn has_come(&mut self, moment: &Moment, history: &History) -> bool {
         if history.is_empty() || history.is_followed_by_another(moment) || moment.at < self.last {
             self.at = moment.at;
@@ -38,7 +39,7 @@ impl Clock {
         has_come
     }
 
-    /// How long it is until then.
+    /// How long it is until the time of this sample.
     pub(crate) fn until(&self, moment: &Moment) -> Duration {
         Duration::try_from_secs_f64((moment.at - self.at) / self.speed).unwrap_or_default()
     }

@@ -24,23 +24,23 @@ pub(crate) enum Event {
     Ended,
     /// It cannot go on.
     Failed(anyhow::Error),
-    /// Something to be said.
+    /// A message to show.
     Note(String),
     Key(KeyEvent),
     Resized,
     Stop,
 }
 
-/// The end of the screen's input to which samples are given. As a [`Sink`] it takes those of a tracker.
+/// The sending end of the screen's input. As a [`Sink`], it takes the samples of a tracker.
 #[derive(Clone)]
 pub struct ScreenSink {
     samples: SyncSender<Moment>,
     events: Sender<Event>,
-    /// Whether the screen was told that there are samples, and has not looked yet.
+    /// Whether an [`Event::Samples`] is on its way that the screen has not handled yet.
     is_told: Arc<AtomicBool>,
 }
 
-/// The other end.
+/// The receiving end.
 pub(crate) struct Inbox {
     pub(crate) samples: Receiver<Moment>,
     pub(crate) events: Receiver<Event>,
@@ -67,11 +67,11 @@ impl ScreenSink {
     }
 
     pub(crate) fn tell(&self, event: Event) {
-        // A screen that is gone needs to know nothing.
+        // A screen that is closed needs no events.
         let _ = self.events.send(event);
     }
 
-    /// Waits until there is room for the sample. A screen that is gone is a broken pipe.
+    /// Waits until there is room for the sample. A screen that is closed is a broken pipe.
     pub(crate) fn give(&self, moment: Moment) -> io::Result<()> {
         self.samples.send(moment).map_err(|_| io::ErrorKind::BrokenPipe)?;
         if !self.is_told.swap(true, Ordering::AcqRel) {

@@ -15,9 +15,9 @@ use crate::feed::{Event, ScreenSink};
 use crate::growing::{GrowingFile, Identity, Look};
 use crate::moment::{Moment, pid_of};
 
-/// How often is looked whether there is more.
+/// The time between two looks for more.
 const PAUSE: Duration = Duration::from_millis(200);
-/// What begins otherwise than a sample, and has no end of a line within so many bytes, is no recording.
+/// A file that does not begin like a sample, and has no end of a line within so many bytes, is no recording.
 const LONGEST_GUESS: usize = 64 << 10;
 const STDIN: &str = "-";
 
@@ -56,7 +56,7 @@ fn follow_to_its_end(path: &Path, file: &mut GrowingFile, lines: &mut Lines) -> 
         lines.tell_caught_up();
         match next_after(path, identity) {
             Some(next) => {
-                // What was written between the look at its end and its new name.
+                // Lines may have been written after the last look, before the file got its new name.
                 lines.read_all(file)?;
                 lines.end_file()?;
                 *file = next;
@@ -66,7 +66,7 @@ fn follow_to_its_end(path: &Path, file: &mut GrowingFile, lines: &mut Lines) -> 
     }
 }
 
-/// What was set aside of a recording that begins within a run.
+/// The parts that were set aside of a recording, if its file begins within a run.
 fn older_parts(path: &Path, identity: Identity) -> Vec<PathBuf> {
     let mut first = Vec::new();
     if let Ok(mut file) = GrowingFile::open(path) {
@@ -84,11 +84,11 @@ fn older_parts(path: &Path, identity: Identity) -> Vec<PathBuf> {
         return Vec::new();
     }
     let parts = set_aside_of(path).unwrap_or_default();
-    // It can have been set aside itself by now.
+    // The file itself may have been set aside by now.
     parts.into_iter().filter(|part| identity_of(part).is_some_and(|part| part != identity)).collect()
 }
 
-/// The file that goes on where this one was set aside, once there is one.
+/// The file that continues this one, once this one was set aside and there is another.
 fn next_after(path: &Path, identity: Identity) -> Option<GrowingFile> {
     if identity_of(path)? == identity {
         return None;
@@ -109,17 +109,17 @@ struct Lines {
     feed: ScreenSink,
     /// What was read and is no whole line yet.
     text: Vec<u8>,
-    /// So much of it is known to have no end of a line.
+    /// How much of it is known to have no end of a line.
     searched: usize,
     number: u64,
     samples: u64,
     left_out: LeftOut,
-    /// So much of that was told.
+    /// How much of `left_out` the screen was told.
     told: u64,
     /// The line up to which the screen knows that all was read.
     caught_up: Option<u64>,
     names: Vec<&'static str>,
-    /// What is wrong with the file, of which nothing more is read then.
+    /// An error in reading the file, of which nothing more is read then.
     damage: Option<io::Error>,
 }
 
@@ -140,13 +140,13 @@ impl Lines {
         }
     }
 
-    /// All that is in the file as yet. A line that is not whole waits for its rest.
+    /// Reads all that is in the file so far. A line that is not whole waits for its rest.
     fn read_all(&mut self, file: &mut GrowingFile) -> anyhow::Result<()> {
         while self.damage.is_none() {
             match file.read(&mut self.text) {
                 Ok(Look::More) => {
                     self.take()?;
-                    // More of a pipe is waited for.
+                    // To read more of a pipe may take long.
                     if file.identity().is_none() {
                         self.tell_caught_up();
                     }
@@ -166,7 +166,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Another file goes on where this one ended, or none does. Nothing can complete its last line.
+    /// Ends a file: nothing can complete its last line any more.
     fn end_file(&mut self) -> anyhow::Result<()> {
         (self.damage, self.searched) = (None, 0);
         let last = std::mem::take(&mut self.text);
@@ -187,7 +187,7 @@ impl Lines {
         if self.text.len() as u64 > LONGEST_LINE {
             bail!("{} is no recording: line {} is longer than {} MiB", self.name, self.number + 1, LONGEST_LINE >> 20);
         }
-        // Of what never ends there is no other time to look at it.
+        // A line that never ends is not looked at anywhere else.
         if self.text.len() > LONGEST_GUESS { self.check_beginning() } else { Ok(()) }
     }
 
@@ -203,7 +203,7 @@ impl Lines {
                 check_names(&sample, &mut self.names)
                     .with_context(|| format!("{} is no recording: line {}", self.name, self.number))?;
                 let moment = Moment::of(&sample, None);
-                // It is looked for where a run begins.
+                // The process id is read only where a run begins.
                 let pid = if self.samples == 1 || moment.run.is_some() { pid_of(line) } else { None };
                 self.feed.give(Moment { pid, ..moment })?;
             }
@@ -223,7 +223,7 @@ impl Lines {
         }
     }
 
-    /// Says what was left out. It fails when nothing was a sample, and what is there cannot become one.
+    /// Says what was left out. Fails when there was no sample, and what is there cannot become one.
     fn check(&mut self) -> anyhow::Result<()> {
         if self.samples == 0
             && let Some(error) = self.damage.take()
@@ -240,7 +240,7 @@ impl Lines {
         self.check_beginning()
     }
 
-    /// Fails when what is there of the first line cannot become a sample.
+    /// Fails when the beginning of the first line cannot become a sample.
     fn check_beginning(&self) -> anyhow::Result<()> {
         let begin = self.text.iter().find(|byte| !byte.is_ascii_whitespace());
         if self.samples == 0 && begin.is_some_and(|byte| *byte != b'{') {
@@ -324,7 +324,7 @@ mod tests {
         let (feed, inbox) = channel();
         follow(&at("run.jsonl"), feed).unwrap();
         assert_eq!(seconds(&inbox, 3), [1.0, 2.0, 3.0]);
-        // Twice between two looks.
+        // The recording is set aside twice between two looks.
         fs::rename(at("run.jsonl"), at("run.3.jsonl")).unwrap();
         fs::File::options().append(true).open(at("run.3.jsonl")).unwrap().write_all(line(4, "").as_bytes()).unwrap();
         fs::write(at("run.4.jsonl"), line(5, "")).unwrap();
@@ -356,7 +356,7 @@ mod tests {
             seen
         };
         assert_eq!(until(3.0), [1.0, 2.0, 3.0]);
-        // The one that is written breaks off, and another one goes on.
+        // The current file breaks off, and another one continues the run.
         fs::File::options()
             .append(true)
             .open(at("run.jsonl"))

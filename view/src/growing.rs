@@ -10,9 +10,10 @@ use flate2::write::MultiGzDecoder;
 
 const PIECE: usize = 64 << 10;
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
-/// What the end of a compressed file begins with, over which the sink `file` writes the next sample: an empty last block.
+/// The end of a compressed file begins with this empty last block. The sink `file` writes the next sample over that
+/// end.
 const LAST_BLOCK: [u8; 2] = [3, 0];
-/// That block, a checksum and a length.
+/// The length of that end: the block, a checksum and a length.
 const END: usize = 10;
 
 /// Which file it is, whatever its name.
@@ -40,7 +41,7 @@ enum Format {
     Gzip(Box<MultiGzDecoder<Vec<u8>>>),
 }
 
-/// What came of a look at the file.
+/// The result of a look at the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     /// There was more.
@@ -80,7 +81,8 @@ impl GrowingFile {
         }
     }
 
-    /// Adds to `text` what has come since the last look, a piece at a time; on an error what is before it.
+    /// Adds to `text` what has come since the last look, a piece at a time. On an error, it adds what comes before the
+    /// error.
     pub(crate) fn read(&mut self, text: &mut Vec<u8>) -> io::Result<Look> {
         self.piece.resize(PIECE, 0);
         let count = match &mut self.input {
@@ -93,7 +95,7 @@ impl GrowingFile {
             }
             Input::Stream(stream) => {
                 let count = stream.read(&mut self.piece)?;
-                // What it is cannot be told by one byte.
+                // One byte does not tell the format.
                 let more = if count == 1 && self.format.is_none() { stream.read(&mut self.piece[1..])? } else { 0 };
                 count + more
             }
@@ -106,7 +108,7 @@ impl GrowingFile {
         }
         let taken = match (&mut self.format, &self.input) {
             (None, _) => 0,
-            // What the next sample is written over is read when it is there.
+            // The end is not taken in: the next sample is written over it.
             (Some(Format::Gzip(_)), Input::File { .. }) if is_end(&self.piece) => count.saturating_sub(END),
             _ => count,
         };
@@ -128,7 +130,8 @@ impl GrowingFile {
     }
 }
 
-/// Whether these bytes end as a compressed file does that this program has written, or too few of them are here to tell.
+/// Whether these bytes end like a compressed file of this program. If they are too few to tell, or a whole piece, they
+/// may.
 fn is_end(piece: &[u8]) -> bool {
     piece.len() == PIECE || piece.len() < END || piece[piece.len() - END..].starts_with(&LAST_BLOCK)
 }
@@ -172,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Wherever the end, over which the next sample is written, lies in what is read at once.
+    /// The end, over which the next sample is written, may lie in two pieces.
     #[test]
     fn an_end_is_held_back_across_two_pieces() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What is kept of a run while it is looked at: figures over all of its time, in memory that does not grow with it.
+//! A run while it is shown: figures over all of its time, in memory that does not grow with it.
 
 use resource_tracker_metrics::{Mark, OutcomeMetrics, RunMetrics};
 use resource_tracker_report::{Span, Spans, printable};
@@ -9,7 +9,7 @@ use crate::moment::Moment;
 const POINTS: usize = 16_384;
 /// So many samples are kept whole.
 const MOMENTS: usize = 1024;
-/// What is nearer to one another than this many seconds is at one time.
+/// What is nearer to one another than this, in seconds, counts as one time.
 const SHORTEST: f64 = 1e-3;
 const LONGEST_TITLE: usize = 500;
 
@@ -62,7 +62,7 @@ pub(crate) struct History {
     peaks: Peaks,
     /// Older points are joined until they are so long.
     span: f64,
-    /// Older samples are kept whole that are so far from each other.
+    /// Older samples are kept whole only if they are so far from each other.
     distance: f64,
     /// What is added to times, so that they go on where the clock was set back.
     shift: f64,
@@ -105,12 +105,12 @@ impl History {
         self.thin();
     }
 
-    /// A mark counts within the interval of its sample.
+    /// Adds a mark, moved into the interval of its sample.
     fn heed(&mut self, mark: &Mark, from: f64, to: f64) {
         self.phases.add(mark, (mark.at_ms as f64 / 1000.0 + self.shift).clamp(from.min(to), to));
     }
 
-    /// The newest quarter stays as it is; neighbours among the others are joined until there is room again.
+    /// Joins neighbours until there is room again. The newest quarter stays as it is.
     fn thin(&mut self) {
         while self.points.len() > POINTS {
             self.span = (2.0 * self.span).max(2.0 * self.length() / POINTS as f64).max(SHORTEST);
@@ -147,7 +147,7 @@ impl History {
         let first = self.points.partition_point(|point| point.at <= from);
         for point in self.points[first..].iter().take_while(|point| point.at - point.secs < to) {
             let place = |time: f64| (time - from) / width;
-            // The columns whose middle is in it, or else the one that its own is in.
+            // The columns whose middle is in the point, or else the column that the middle of the point is in.
             let [begin, end] =
                 [point.at - point.secs, point.at].map(|edge| (place(edge) - 0.5).ceil().max(0.0) as usize);
             let middle = place(point.at - point.secs / 2.0).max(0.0) as usize;
@@ -190,7 +190,7 @@ impl History {
         self.points.last().map_or(0.0, |point| point.at)
     }
 
-    /// Time from the one to the other.
+    /// Time from the start of the first sample to the last one.
     pub(crate) fn length(&self) -> f64 {
         (self.last() - self.first()).max(0.0)
     }
@@ -204,7 +204,7 @@ impl History {
         self.has(Series::JobCores) || self.has(Series::JobMemory)
     }
 
-    /// What the job was at, by its own word.
+    /// The phases that the job has marked.
     pub(crate) fn phases(&self) -> &[Span] {
         self.phases.all()
     }
@@ -225,7 +225,7 @@ impl History {
         self.host.as_deref()
     }
 
-    /// What could not be read or understood since this was asked last.
+    /// A problem with reading samples, if there was one since the last call.
     pub(crate) fn take_problem(&mut self) -> Option<String> {
         self.problem.take()
     }
@@ -252,7 +252,7 @@ impl Default for Peaks {
 impl Peaks {
     fn add(&mut self, values: &[f32; SERIES]) {
         for (peak, value) in self.0.iter_mut().zip(values) {
-            // `max` takes the other one of a NaN.
+            // `max` takes the number if one of the two is NaN.
             *peak = peak.max(*value);
         }
     }
@@ -288,7 +288,7 @@ impl Point {
         point
     }
 
-    /// Takes in the next one: what is shown of a time is the highest.
+    /// Joins the next point to this one. Of each figure the highest is shown.
     fn join(&mut self, next: &Self) {
         self.secs += next.at - self.at;
         self.at = next.at;
@@ -298,7 +298,7 @@ impl Point {
     }
 }
 
-/// The sum of those that are known.
+/// The sum of the known values.
 fn sum(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     values.flatten().reduce(|sum, value| sum + value)
 }

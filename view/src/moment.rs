@@ -1,4 +1,4 @@
-//! What one sample says, as far as it is shown.
+//! What the view shows of one sample.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 const MIB: f64 = 1_048_576.0;
-/// More of a kind are on no screen.
+/// The most items of a kind; no screen shows more.
 const MOST: usize = 1024;
 
 /// A sample, with texts that can be printed. Memory is in MiB, rates are in bytes a second, shares in percent.
@@ -116,7 +116,7 @@ pub(crate) struct Waiting {
 }
 
 impl Moment {
-    /// What a sample says. A recording tells the process id beside the sections.
+    /// The moment of a sample. A recording has the process id beside the sections.
     pub(crate) fn of(sample: &Sample, pid: Option<i32>) -> Self {
         let mut reader = Reader { sample, problem: None };
         let elapsed = sample.elapsed().as_secs_f64();
@@ -161,7 +161,7 @@ impl Moment {
     }
 }
 
-/// The process id that a line of a recording tells.
+/// The process id in a line of a recording.
 pub(crate) fn pid_of(line: &[u8]) -> Option<i32> {
     #[derive(Deserialize)]
     struct Head {
@@ -192,7 +192,7 @@ impl<'a> Reader<'a> {
         sections.collect()
     }
 
-    /// `None` when none is tracked.
+    /// `None` when no job is tracked.
     fn job(&mut self, secs: f64) -> Option<Job> {
         let process = self.first::<ProcessMetrics>()?;
         let limits = self.first::<JobLimitMetrics>().map(Cow::into_owned).unwrap_or_default();
@@ -208,7 +208,7 @@ impl<'a> Reader<'a> {
             swap: process.process_swap_mib,
             read: rate(process.process_disk_read_bytes),
             written: rate(process.process_disk_write_bytes),
-            // The root is one, as long as anything lives.
+            // The root is one more, as long as any process lives.
             processes: process
                 .process_child_count
                 .filter(|_| threads.is_some())
@@ -218,7 +218,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Those that are in sums, and so each byte once.
+/// Disks that count in sums, where each byte is counted once.
 fn disks_of(disks: &Disks) -> impl Iterator<Item = Disk> + '_ {
     disks.0.iter().filter(|disk| disk.is_counted).map(|disk| {
         let mounts = disk.mounts.iter().filter_map(|mount| Some((&mount.mount_point, mount.full_pct()?)));
@@ -233,7 +233,7 @@ fn disks_of(disks: &Disks) -> impl Iterator<Item = Disk> + '_ {
     })
 }
 
-/// Those that are in sums; all, where it is not known which are.
+/// Interfaces that count in sums; all of them if it is not known which do.
 fn networks_of(networks: &[Cow<Networks>]) -> Vec<Network> {
     let all = || networks.iter().flat_map(|networks| &networks.0);
     let is_known = all().any(|network| network.is_counted == Some(true));
@@ -246,7 +246,7 @@ fn networks_of(networks: &[Cow<Networks>]) -> Vec<Network> {
     shown.collect()
 }
 
-/// A whole one: what is a part of another is in its figures.
+/// `None` for a part of a GPU, whose figures are in those of the whole.
 fn gpu_of(gpu: &GpuMetrics) -> Option<Gpu> {
     gpu.parent_uuid.is_none().then(|| Gpu {
         name: printable(&gpu.name),
@@ -271,7 +271,7 @@ fn processes_of(processes: &TopProcesses) -> impl Iterator<Item = Process> + '_ 
     })
 }
 
-/// The numbers in a list of CPUs, so many; those from zero on where it has others.
+/// The numbers in a list of CPUs, if they are `count`; else those from zero on.
 fn numbers(list: &str, count: usize) -> Vec<usize> {
     let numbers: Vec<usize> = cpu_list::numbers(list).take(count + 1).map(|number| number as usize).collect();
     if numbers.len() == count { numbers } else { (0..count).collect() }

@@ -1,22 +1,22 @@
-//! Which time is looked at, and the keys that change it.
+//! Which time is shown, and the keys that change it.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::history::History;
 
-/// How much time there can be on the screen, in seconds; beyond that is all.
+/// How much time can be on the screen, in seconds; the step after the last one is the whole run.
 const WIDTHS: [f64; 13] =
     [10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 21_600.0, 43_200.0, 86_400.0, 604_800.0];
-/// What is shown at most, at first, of what comes live.
+/// The most time that a live view shows before its user zooms.
 const LIVE: f64 = 300.0;
 /// The arrow keys go over the screen in so many steps.
 const STEPS: f64 = 60.0;
 
-/// What to look at.
+/// What the view shows.
 #[derive(Debug, Default)]
 pub(crate) struct Position {
     width: Width,
-    /// Where time stands still.
+    /// Set while time is held.
     held: Option<Held>,
     /// Which charts are shown, where there is no room for all.
     pub(crate) page: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Position {
 enum Width {
     #[default]
     All,
-    /// What there is of the last minutes.
+    /// All of the run, or its last minutes.
     Live,
     Seconds(f64),
 }
@@ -48,7 +48,7 @@ impl Position {
         Self { width: Width::Live, ..Self::default() }
     }
 
-    /// Does what a key means. Says whether it means to go on.
+    /// Acts on a key. False if the key ends the view.
     pub(crate) fn press(&mut self, key: KeyEvent, history: &History) -> bool {
         let width = self.window(history).1 - self.window(history).0;
         let step = (width / STEPS).max(history.interval());
@@ -74,7 +74,7 @@ impl Position {
         true
     }
 
-    /// From when to when the charts go.
+    /// The time that the charts show: from and to.
     pub(crate) fn window(&self, history: &History) -> (f64, f64) {
         let end = self.held.map_or(history.last(), |held| held.end);
         let from = match self.width {
@@ -88,7 +88,7 @@ impl Position {
         (from.min(end - 0.001), end)
     }
 
-    /// Whether all there is to see is on the screen.
+    /// Whether the whole run is on the screen.
     pub(crate) fn is_all(&self) -> bool {
         self.width == Width::All
     }
@@ -98,7 +98,7 @@ impl Position {
         self.held.map(|held| held.cursor)
     }
 
-    /// Another run is looked at.
+    /// Another run is shown from now on.
     pub(crate) fn begin_anew(&mut self) {
         self.held = None;
     }
@@ -111,7 +111,7 @@ impl Position {
         let (from, end) = self.window(history);
         let mut held = self.hold(history);
         held.cursor = (held.cursor + by).max(history.first()).min(history.last());
-        // What is pointed at stays on the screen.
+        // The cursor stays on the screen.
         held.end += (held.cursor - end).max(0.0) - (from - held.cursor).max(0.0);
         self.held = Some(held);
     }
@@ -123,7 +123,7 @@ impl Position {
 
     fn zoom_out(&mut self, width: f64, history: &History) {
         let wider = WIDTHS.iter().find(|wider| **wider > width && !self.is_all()).copied();
-        // What is wider than all is all, unless more is to come.
+        // A window that is wider than the run shows all of it, unless a short run may still grow.
         let wider = wider.filter(|_| width < history.length().max(LIVE));
         self.zoom(wider.map_or(Width::All, Width::Seconds), width, history);
     }
@@ -131,7 +131,7 @@ impl Position {
     fn zoom(&mut self, to: Width, width: f64, history: &History) {
         if let Some(held) = &mut self.held {
             match to {
-                // What is pointed at stays where it is on the screen.
+                // The cursor stays where it is on the screen.
                 Width::Seconds(to) => held.end = held.cursor + (held.end - held.cursor) * to / width,
                 _ => held.end = history.last(),
             }

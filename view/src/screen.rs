@@ -23,13 +23,13 @@ use crate::feed::{Event, Inbox, ScreenSink, channel};
 use crate::moment::Moment;
 use crate::view::{Source, View};
 
-/// The shortest time between two pictures, and for which samples are taken in without looking for keys.
+/// The shortest time between two pictures, and the longest for which samples are taken without a look at keys.
 const FRAME: Duration = Duration::from_millis(100);
-/// How often is looked whether a run is silent.
+/// How often the screen looks whether a run is silent.
 const LOOK: Duration = Duration::from_secs(1);
 const BUFFER: usize = 64 << 10;
 const CTRL_Z: KeyEvent = KeyEvent::new(KeyCode::Char('z'), KeyModifiers::CONTROL);
-/// Terminals send what Ctrl-4 is as well, and it is read as that.
+/// Terminals send the same for Ctrl-4, and it is read as that.
 const CTRL_BACKSLASH: KeyEvent = KeyEvent::new(KeyCode::Char('4'), KeyModifiers::CONTROL);
 
 /// A view before it is on the terminal.
@@ -41,7 +41,7 @@ pub struct Screen {
     next: Option<Moment>,
     feed: ScreenSink,
     inbox: Inbox,
-    /// What holds once all samples that wait were taken.
+    /// The state of the view once all waiting samples were taken.
     then: Then,
 }
 
@@ -52,7 +52,7 @@ struct Then {
 }
 
 impl Screen {
-    /// A view of what comes from there.
+    /// A view of the samples from `source`.
     pub fn new(source: Source, has_colour: bool) -> Self {
         let (feed, inbox) = channel();
         let clock = if let Source::Replay(speed) = source { Some(Clock::new(speed)) } else { None };
@@ -67,21 +67,21 @@ impl Screen {
         }
     }
 
-    /// What it is called where samples name no command.
+    /// Sets the title for samples that name no command.
     pub fn set_title(&mut self, title: &str) {
         self.view.title = Some(printable(title));
     }
 
-    /// Where samples are given to it.
+    /// The sink that gives samples to it.
     pub fn feed(&self) -> ScreenSink {
         self.feed.clone()
     }
 
-    /// Shows it until it is told to stop, on standard output, which must be a terminal, and with its keys. The terminal is as
-    /// before in any case, also after a panic.
+    /// Shows the view on standard output, which must be a terminal, and acts on its keys, until it is told to stop. The
+    /// terminal is restored in any case, also after a panic.
     ///
     /// # Errors
-    /// When the terminal cannot be used, and what the recording is wrong with.
+    /// When the terminal cannot be used, or the recording cannot be read.
     pub fn show(mut self) -> anyhow::Result<()> {
         let feed = self.feed.clone();
         restore_at_panic(feed.clone());
@@ -108,11 +108,12 @@ impl Screen {
             match self.inbox.events.recv_timeout(self.until_next().map_or(wait, |next| next.min(wait))) {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Ok(Event::Failed(error)) => return Err(error),
-                // Keys that a terminal makes signals of, while it is not asked for each key.
+                // Keys that a terminal in its usual mode turns into signals.
                 Ok(Event::Key(key)) if key == CTRL_BACKSLASH => kill(Pid::this(), Signal::SIGQUIT)?,
                 Ok(Event::Key(key)) if key == CTRL_Z => {
                     sleep()?;
-                    // `clear` would ask the terminal where its cursor is, whose answer the other thread takes for keys.
+                    // `clear` would ask the terminal where the cursor is, and the other thread would take the answer
+                    // for keys.
                     terminal.resize(terminal.size()?.into())?;
                     is_new = true;
                 }
@@ -130,7 +131,7 @@ impl Screen {
         }
     }
 
-    /// Says whether there is anything new to be seen.
+    /// Handles an event. True if there is anything new to show.
     fn heed(&mut self, event: Event) -> bool {
         match event {
             Event::CaughtUp => self.then.is_caught_up = true,
@@ -145,7 +146,7 @@ impl Screen {
         false
     }
 
-    /// Takes the samples whose time has come. Says whether there were any.
+    /// Takes the samples whose time has come. True if there were any.
     fn take_samples(&mut self) -> bool {
         let began = Instant::now();
         let is_held = self.view.position.cursor().is_some();
@@ -164,7 +165,7 @@ impl Screen {
             self.view.add(moment, now());
             taken = true;
             if began.elapsed() >= FRAME {
-                // Keys come before the others.
+                // Keys come before further samples.
                 self.feed.tell(Event::Samples);
                 return true;
             }
@@ -238,7 +239,8 @@ fn give_back() {
     let _ = disable_raw_mode();
 }
 
-/// What is printed of a panic is to be read. One of a component is caught, and no reason to end.
+/// Gives the terminal back at a panic, so that its message can be read. A panic of a component is caught, and no reason
+/// to end.
 fn restore_at_panic(feed: ScreenSink) {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,4 +1,4 @@
-//! What is looked at, and in which state it is.
+//! The run that is shown, and its state.
 
 use resource_tracker_report::{signal_name, time};
 
@@ -6,7 +6,7 @@ use crate::history::History;
 use crate::moment::Moment;
 use crate::position::Position;
 
-/// A run is asked about when it has not been heard of for so many intervals, and this time in seconds.
+/// A run is silent when no sample has come for so many intervals, and for so many seconds.
 const SILENT_INTERVALS: f64 = 3.0;
 const SILENT: f64 = 5.0;
 
@@ -21,7 +21,7 @@ pub enum Source {
     Replay(f64),
 }
 
-/// How good it is.
+/// How good a state is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
     Good,
@@ -32,7 +32,7 @@ pub(crate) enum Tone {
 /// All that is drawn.
 pub(crate) struct View {
     pub(crate) source: Source,
-    /// What it is about, where samples do not tell.
+    /// The title, where samples name no command.
     pub(crate) title: Option<String>,
     pub(crate) history: History,
     pub(crate) position: Position,
@@ -44,7 +44,7 @@ pub(crate) struct View {
     pub(crate) is_ended: bool,
     /// A message, until a key is pressed.
     pub(crate) note: Option<String>,
-    /// When the last sample was taken, and when it was heard of, in seconds since the Unix epoch.
+    /// When the last sample was taken, and when it arrived, in seconds since the Unix epoch.
     taken: f64,
     heard: f64,
 }
@@ -65,7 +65,7 @@ impl View {
         }
     }
 
-    /// Takes the next sample; one of another run begins anew.
+    /// Takes the next sample. A sample of another run begins anew.
     pub(crate) fn add(&mut self, moment: Moment, now: f64) {
         if self.history.is_empty() || self.history.is_followed_by_another(&moment) {
             self.history = History::default();
@@ -77,7 +77,7 @@ impl View {
         self.note = self.history.take_problem().or(self.note.take());
     }
 
-    /// What becomes of the run.
+    /// The state of the run, in words.
     pub(crate) fn state(&self, now: f64) -> (String, Tone) {
         if self.history.is_empty() {
             let text = if self.is_caught_up { "waiting for the first sample" } else { "reading" };
@@ -102,7 +102,7 @@ impl View {
         if self.is_ended {
             return ("no more samples".into(), Tone::Warn);
         }
-        // One that is to be tracked may still come.
+        // The process to be tracked may still appear.
         if let (Some(pid), false) = (self.history.pid(), self.history.has_job()) {
             return (format!("no process {pid} as yet"), Tone::Warn);
         }
@@ -112,9 +112,9 @@ impl View {
         }
     }
 
-    /// For how long it has not been heard of, when that is longer than it should be.
+    /// For how long no sample has come, if that is longer than it should be.
     fn silence(&self, now: f64) -> Option<f64> {
-        // Where the clock of the recording is ahead, it counts from when it was read.
+        // If the clock of the recording is ahead, it counts from when the sample arrived.
         let since = if self.taken > now { self.heard } else { self.taken };
         let silence = now - since;
         let is_long = silence > (SILENT_INTERVALS * self.history.interval()).max(SILENT);

@@ -12,12 +12,12 @@ pub(super) const SHADE: char = '░';
 const REST: char = '·';
 const LIMIT: char = '│';
 
-/// A share, from 0 to 1, of so many cells; 0 of what is no number.
+/// The number of cells that a share, from 0 to 1, takes of `width`; 0 for NaN.
 fn cells(share: f64, width: usize) -> usize {
     (share.clamp(0.0, 1.0) * width as f64).round() as usize
 }
 
-/// What the job has, what others have beside it, and a limit, as shares of the machine.
+/// A bar of what the job has, what others have beside it, and a limit, as shares of the machine.
 pub(super) fn shares(
     width: usize,
     first: f64,
@@ -37,7 +37,7 @@ pub(super) fn shares(
     (0..width).map(|index| span(cell(index))).collect()
 }
 
-/// One share.
+/// A bar of one share.
 pub(super) fn share(width: usize, share: f64, palette: &Palette) -> Vec<Span<'static>> {
     shares(width, share, 0.0, None, palette)
 }

@@ -10,17 +10,17 @@ use super::bar::{HEIGHTS, SHADE};
 use super::palette::Palette;
 use crate::history::History;
 
-/// Columns of what stands to the left.
+/// Columns of the labels on the left.
 const LABELS: u16 = 10;
 const LIMIT: &str = "─";
 /// Bands of so many lines have an empty one between them.
 const ROOMY: u16 = 5;
 
-/// A chart, but for its place.
+/// A chart, without its place on the screen.
 pub(super) struct Chart {
     pub(super) title: &'static str,
     pub(super) bands: Vec<Band>,
-    /// What the parts of the band are, or which band is what.
+    /// What the parts of the band, or the bands, stand for.
     pub(super) legend: Vec<(char, &'static str)>,
 }
 
@@ -28,10 +28,10 @@ pub(super) struct Chart {
 pub(super) struct Band {
     pub(super) name: &'static str,
     pub(super) values: Vec<f32>,
-    /// What stands behind them.
+    /// Values of a second figure, drawn behind them.
     pub(super) behind: Vec<f32>,
     pub(super) limit: Option<f64>,
-    /// What the whole height is, and as a text.
+    /// The value at full height, as a number and as a text.
     pub(super) top: f64,
     pub(super) label: String,
 }
@@ -72,7 +72,7 @@ impl Axis<'_> {
     }
 }
 
-/// Draws it: a title, the names of phases if there are any, the columns, and the times at both ends.
+/// Draws the chart: a title, the names of phases if there are any, the columns, and the times at both ends.
 pub(super) fn draw(chart: &Chart, axis: &Axis, area: Rect, palette: &Palette, buffer: &mut Buffer) {
     let has_phases = axis.phases().next().is_some();
     let above = 1 + u16::from(has_phases);
@@ -86,7 +86,7 @@ pub(super) fn draw(chart: &Chart, axis: &Axis, area: Rect, palette: &Palette, bu
     let gap = u16::from(plot.height >= ROOMY * count);
     let height = (plot.height + gap) / count;
     for (index, band) in (0..).zip(&chart.bands) {
-        // The lowest one stands on the times.
+        // The lowest band stands on the line of times.
         let bottom = plot.bottom() - (count - 1 - index) * height;
         let place = Rect { y: bottom + gap - height, height: height - gap, ..plot };
         labels(band, place, palette, buffer);

@@ -10,15 +10,15 @@ use super::palette::Palette;
 use crate::history::Series;
 use crate::view::View;
 
-/// No chart is lower.
+/// The least height of a chart.
 const HEIGHT: u16 = 9;
-/// With so much room for each there are three beside each other.
+/// If each has so many columns, three charts stand side by side.
 const ROOMY: u16 = 56;
 const BETWEEN: u16 = 2;
 /// Less than this is no pressure, in percent.
 const PRESSURE: f32 = 1.0;
 
-/// As many as have room; the others on further pages.
+/// Draws as many charts as there is room for; the others are on further pages.
 pub(super) fn draw(view: &View, area: Rect, palette: &Palette, buffer: &mut Buffer) {
     let all = kinds(view);
     if all.is_empty() {
@@ -35,7 +35,7 @@ pub(super) fn draw(view: &View, area: Rect, palette: &Palette, buffer: &mut Buff
     let count = columns(width);
     for (index, kind) in all.iter().skip(page * beside * below).take(beside * below).enumerate() {
         let (row, column) = ((index / beside) as u16, (index % beside) as u16);
-        // What is left over goes to the upper ones.
+        // Lines that are left over go to the upper charts.
         let edge = |row: u16| (area.height * row).div_ceil(below as u16);
         let place = Rect {
             x: area.x + column * (width + BETWEEN),
@@ -57,7 +57,7 @@ enum Kind {
     Waiting,
 }
 
-/// Those of which something is known.
+/// The charts for which some figure is known.
 fn kinds(view: &View) -> Vec<Kind> {
     let history = &view.history;
     let of = [
@@ -130,7 +130,7 @@ impl Reader<'_> {
         // A limit that is far away would leave the chart empty.
         let is_near = limit.is_some_and(|limit| all >= limit / 4.0);
         let top = limit.filter(|_| is_near).map_or_else(|| nice(all), |limit| limit.max(all));
-        // So would a machine that does much else fill it.
+        // And a machine that is busy otherwise would fill it.
         if beside > top {
             behind.clear();
         }
@@ -144,7 +144,7 @@ impl Reader<'_> {
     fn rates(&self, title: &'static str, series: [(Series, &'static str); 2]) -> Chart {
         let bands = series.map(|(series, name)| {
             let values = self.values(series);
-            // Less than this is nothing.
+            // No scale ends below this.
             let top = nice(highest(&values).unwrap_or(0.0).max(1000.0));
             Band { name, values, behind: Vec::new(), limit: None, top, label: format!("{}/s", bytes(top)) }
         });
@@ -160,14 +160,14 @@ impl Reader<'_> {
     }
 }
 
-/// Which of the bands is what: from the upper to the lower edge.
+/// A legend for the bands, from the top down.
 fn beneath(names: impl IntoIterator<Item = &'static str>) -> Vec<(char, &'static str)> {
     let names: Vec<&str> = names.into_iter().collect();
     let places: &[char] = if names.len() > 2 { &['▀', '■', '▄'] } else { &['▀', '▄'] };
     places.iter().copied().zip(names).collect()
 }
 
-/// The highest of those that are known.
+/// The highest known value.
 fn highest(values: &[f32]) -> Option<f64> {
     values.iter().copied().filter(|value| value.is_finite()).reduce(f32::max).map(f64::from)
 }
@@ -175,7 +175,7 @@ fn highest(values: &[f32]) -> Option<f64> {
 /// The next of 1, 2, 5, 10, 20, …
 fn nice(value: f64) -> f64 {
     let mut step = 1.0;
-    // Whatever is measured is less.
+    // Every measured value is below this bound.
     while step < value && step < 1e18 {
         step *= 10.0;
     }

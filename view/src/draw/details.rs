@@ -25,7 +25,7 @@ struct Part {
     lines: Vec<Line<'static>>,
 }
 
-/// All of them, before it is known how much room there is.
+/// All parts, before it is known how much room there is.
 pub(super) struct Details<'a> {
     /// Beside each other.
     columns: Vec<Vec<Part>>,
@@ -39,7 +39,7 @@ impl<'a> Details<'a> {
         if let Some(moment) = view.history.at(view.position.cursor()) {
             let parts = parts(moment, usize::from(width) / count - LABELS - 2, palette);
             for part in parts.into_iter().filter(|part| !part.lines.is_empty()) {
-                // To where most room is.
+                // It goes to the column with most room.
                 if let Some(column) = columns.iter_mut().min_by_key(|column| lines(column)) {
                     column.push(part);
                 }
@@ -48,7 +48,7 @@ impl<'a> Details<'a> {
         Self { columns, palette }
     }
 
-    /// How many lines would show all.
+    /// How many lines it takes to show all.
     pub(super) fn height(&self) -> u16 {
         let most = self.columns.iter().map(|column| lines(column)).max().unwrap_or(0);
         u16::try_from(most).unwrap_or(u16::MAX)
@@ -84,7 +84,7 @@ fn lines(column: &[Part]) -> usize {
     column.iter().map(|part| part.lines.len()).sum()
 }
 
-/// Shares the lines that there are out: one for each part, then more for those that have more.
+/// Shares out the lines: one for each part, then more for the parts that want more.
 fn rooms(wanted: &[usize], mut room: usize) -> Vec<usize> {
     let mut rooms = vec![0; wanted.len()];
     while room > 0 && rooms != wanted {
@@ -131,7 +131,7 @@ fn cores(cpu: &Cpu, width: usize, palette: &Palette) -> Vec<Line<'static>> {
     cores.chunks(beside).map(line).collect()
 }
 
-/// Many: each is as high as it is busy, in groups.
+/// Many cores: each is one character, as high as the core is busy, in groups.
 fn small_cores(cores: &[(usize, f64)], width: usize, digits: usize, palette: &Palette) -> Vec<Line<'static>> {
     let groups = (width.saturating_sub(digits + 1) / (GROUP + 1)).max(1);
     let height = |percent: f64| {
@@ -216,7 +216,7 @@ fn waiting(waiting: &Waiting) -> Option<Line<'static>> {
     (!parts.is_empty()).then(|| Line::from(format!("{} (any program of the machine)", parts.join(", "))))
 }
 
-/// Two rates, each where it is in all lines.
+/// Two rates, aligned with those of other lines.
 fn rates(one: f64, is: &str, other: f64, is_other: &str) -> String {
     format!("{:>7}/s {is}  {:>7}/s {is_other}", bytes(one.max(0.0)), bytes(other.max(0.0)))
 }

@@ -1,4 +1,4 @@
-//! What is looked at, how it goes, and what it has of the machine.
+//! The head of the screen: the run, its state, and what it uses of the machine.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -11,12 +11,12 @@ use crate::view::{Source, Tone, View};
 
 /// Its lines.
 pub(super) const HEADER: u16 = 4;
-/// Columns of what stands to the left of bars and details.
+/// Columns of the labels to the left of bars and details.
 pub(super) const LABELS: usize = 9;
 /// From this width on bars are longer.
 const WIDE: u16 = 120;
 
-/// What there is of something, as a bar and in words, the most important first.
+/// How much of something is in use, as a bar and in words, the most important first.
 struct Meter {
     bar: Vec<Span<'static>>,
     words: Vec<String>,
@@ -45,7 +45,7 @@ pub(super) fn draw(view: &View, now: f64, area: Rect, palette: &Palette, buffer:
         line.extend(meter.bar);
         for (index, word) in meter.words.iter().enumerate() {
             let between = if index == 0 { gap } else { ", " };
-            // What has no room as a whole is left out.
+            // A word that does not fit as a whole is left out.
             if line.width() + between.len() + word.len() <= area.width.into() {
                 line.push_span(format!("{between}{word}"));
             }
@@ -54,7 +54,7 @@ pub(super) fn draw(view: &View, now: f64, area: Rect, palette: &Palette, buffer:
     }
 }
 
-/// One text to the left and one to the right, which is whole.
+/// A text on the left, and one on the right that is never cut.
 fn both(area: Rect, line: u16, left: Span, right: Span, buffer: &mut Buffer) {
     let width = (right.width() as u16).min(area.width);
     let y = area.y + line;
@@ -74,7 +74,7 @@ fn title(view: &View) -> String {
     history.command().or_else(other).unwrap_or_else(tracked)
 }
 
-/// Who, where, for how long.
+/// The process, the host, and the time so far.
 fn facts(view: &View) -> String {
     let history = &view.history;
     let mut facts = Vec::new();

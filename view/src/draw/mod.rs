@@ -1,4 +1,4 @@
-//! From what is looked at to the cells of a terminal.
+//! Draws a view into the cells of a terminal.
 
 mod bar;
 mod chart;
@@ -18,7 +18,7 @@ pub(crate) use palette::Palette;
 use crate::view::View;
 use header::HEADER;
 
-/// In fewer columns and lines nothing useful has room.
+/// In fewer columns or lines than these, nothing useful has room.
 const SMALLEST: (u16, u16) = (60, 16);
 /// The lines of a chart and of the details that are worth their place.
 const CHART: u16 = 7;
@@ -39,7 +39,7 @@ const KEYS: [(&str, &str); 9] = [
 ];
 const SHORT_KEYS: &str = "q quit  space hold  \u{2190}\u{2192} go  + - zoom  Tab charts  ? keys";
 
-/// Draws it all. `now` is in seconds since the Unix epoch.
+/// Draws the view. `now` is in seconds since the Unix epoch.
 pub(crate) fn draw(view: &View, now: f64, palette: &Palette, frame: &mut Frame) {
     let area = frame.area();
     let buffer = frame.buffer_mut();
