@@ -25,7 +25,7 @@ pub enum Stream {
     Stderr,
 }
 
-/// A stream of this process that is written to at once.
+/// A stream of this process that is written to without a buffer.
 pub struct OpenStream {
     name: &'static str,
     file: File,
@@ -42,7 +42,7 @@ impl OpenStream {
             Stream::Stdout => false,
             Stream::Stderr => true,
         };
-        // A duplicate, which the command does not inherit and which no buffer of ours stands in front of.
+        // A duplicate, which the command does not inherit, and which is not buffered by the standard library.
         let (name, duplicate) = match to_stderr {
             true => ("standard error", io::stderr().as_fd().try_clone_to_owned()),
             false => ("standard output", io::stdout().as_fd().try_clone_to_owned()),
@@ -50,7 +50,7 @@ impl OpenStream {
         Ok(Self { name, file: File::from(duplicate.with_context(|| format!("{name} is not open"))?) })
     }
 
-    /// The stream itself, to ask what it is.
+    /// The stream itself, to ask what kind it is.
     pub fn file(&self) -> &File {
         &self.file
     }
@@ -89,8 +89,8 @@ impl Sink for StreamSink {
     }
 }
 
-/// Writes all bytes, with one `write` unless the other side takes them in parts. Waits where the stream was made
-/// non-blocking by somebody else who has it. Counts in `written` what got out, also when it fails.
+/// Writes all bytes, with one `write` unless the other side takes them in parts. It waits where another process that
+/// shares the stream made it non-blocking. `written` counts what got out, also when it fails.
 pub(crate) fn write_whole(mut file: impl Write + AsFd, bytes: &[u8], written: &mut usize) -> io::Result<()> {
     while *written < bytes.len() {
         match file.write(&bytes[*written..]) {

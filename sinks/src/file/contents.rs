@@ -1,4 +1,4 @@
-//! What a file holds that is there already.
+//! What an existing file holds.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -21,7 +21,7 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// Refuses to add samples to a file of something else. `path` is what it is called.
+    /// Refuses a file of something else than such samples. `path` is its name in errors.
     pub(super) fn check(self, file: &File, path: &Path) -> anyhow::Result<()> {
         if is_empty(file) || matches!(self.beginning(file), Beginning::Ours | Beginning::Torn) {
             return Ok(());
@@ -32,7 +32,7 @@ impl Contents {
         bail!("{} exists and is not {format}{compressed}; {hint}", path.display());
     }
 
-    /// Whether a file begins with samples of this kind, beyond doubt. One that is empty could be anybody's.
+    /// Whether a file begins with samples of this kind, beyond doubt. An empty file proves nothing.
     pub(super) fn are_in(self, file: &File) -> bool {
         self.beginning(file) == Beginning::Ours
     }
@@ -58,7 +58,7 @@ impl Contents {
         let is_part = !start.is_empty() && (is_ours || expected.starts_with(start));
         match read {
             Ok(_) if is_ours => Beginning::Ours,
-            // A line of JSON can be ended where it stops, a header cannot.
+            // A cut line of JSON can be ended with a line end; a cut header cannot be mended.
             Ok(_) if is_part && !self.gzip && header.is_none() => Beginning::Torn,
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 let is_header = || from_start().is_ok_and(gzip::is_torn_header);
@@ -74,7 +74,7 @@ impl Contents {
 enum Beginning {
     /// Samples of this kind.
     Ours,
-    /// A part of the first one, in which a tracker was killed.
+    /// A part of the first sample: the tracker was killed while it wrote it.
     Torn,
     Other,
 }
@@ -122,7 +122,7 @@ mod tests {
         Contents { encoder, gzip }.beginning(&file)
     }
 
-    /// Nearly every reader of gzip takes what is shorter than a header for one that was cut off.
+    /// Nearly every reader of gzip takes a few bytes of anything for a header that was cut off.
     #[test]
     fn what_anybody_can_have_written_is_no_proof() {
         let csv = Encoder::Csv(Columns::Tracker);

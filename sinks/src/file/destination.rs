@@ -16,14 +16,14 @@ use super::location::Location;
 pub(super) enum Destination {
     /// A regular file, or none yet.
     File(Location),
-    /// What has no name that could be given to another file.
+    /// A descriptor, a device or a pipe: its name cannot be given to another file.
     Stream(Stream),
 }
 
-/// A descriptor, a device or a pipe.
+/// What samples are streamed to.
 pub(super) struct Stream {
     location: Location,
-    /// What has the name. `None`: a link of procfs, which leads to what is open already.
+    /// What the path names. `None` for a link of procfs, which leads to an open file.
     found: Option<Stat>,
 }
 
@@ -31,7 +31,8 @@ impl Destination {
     /// Follows a path.
     ///
     /// # Errors
-    /// When somebody else leads it, or could have put there what is there, or it cannot lead to a file of samples.
+    /// When another user controls the path, or could have put there what it leads to, or it cannot be a file of
+    /// samples.
     pub(super) fn of(path: &Path) -> anyhow::Result<Self> {
         let output = OutputPath::of(path).with_context(|| format!("cannot write to {}", path.display()))?;
         let (found, is_in_procfs) = (output.found, output.is_in_procfs());
@@ -58,7 +59,7 @@ impl Destination {
 }
 
 impl Stream {
-    /// Opens what was found, and nothing else; nobody is waited for.
+    /// Opens what was found, and nothing else, without waiting for a reader.
     pub(super) fn open(&self, path: &Path) -> anyhow::Result<(File, Metadata)> {
         let cannot = || format!("cannot write to {}", path.display());
         let (folder, name) = (self.location.folder(), self.location.name());
@@ -68,7 +69,8 @@ impl Stream {
         };
         let kind = FileType::from_raw_mode(found.st_mode);
         check_no_disk(kind == FileType::BlockDevice, path)?;
-        // A pipe opened for both sides does not wait for a reader, who may come later. A file is read to be continued.
+        // A pipe opened for both sides does not wait for a reader, which may come later. A file is read as well, to be
+        // continued.
         let is_both = matches!(kind, FileType::RegularFile | FileType::Fifo);
         let side = if is_both { OFlags::RDWR } else { OFlags::WRONLY };
         let how = side | links | OFlags::APPEND | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -94,7 +96,7 @@ impl Stream {
         is_file.then(|| openat(folder, name, how, Mode::empty()).ok().map(File::from)).flatten()
     }
 
-    /// Whose it is, where others could have made it.
+    /// The owner of a named pipe, which another user could have made; for all else the user.
     pub(super) fn owner(&self, metadata: &Metadata) -> anyhow::Result<OutputOwner> {
         let is_named = self.found.is_some() && metadata.file_type().is_fifo();
         if is_named { self.location.check_owner(metadata.uid()) } else { Ok(OutputOwner::User) }

@@ -8,13 +8,13 @@ use std::io::{self, Read};
 use flate2::read::MultiGzDecoder;
 use flate2::{Compress, Compression, Crc, FlushCompress};
 
-/// A member has so much text at most, and one sample; then the next one begins. It is what a torn end can cost.
+/// A member with so much text is full, and the next one begins. A torn end can cost as much.
 const TEXT: u64 = 256 * 1024;
 
-/// So much of the end of a file is looked at: more than a member has.
+/// How much of the end of a file is looked at: more than a member has.
 pub(super) const TAIL: u64 = 128 * 1024;
 
-/// What a tail that this sink wrote can hold at most, with room for members that only look like one. A stranger's file
+/// More than a tail of this sink unpacks to, with room for bytes that only look like a member. The file of a stranger
 /// could unpack to far more, again and again.
 const LARGEST_TAIL: u64 = 64 << 20;
 
@@ -39,7 +39,7 @@ impl Member {
         self.deflate.total_in() >= TEXT
     }
 
-    /// Adds text, and returns what belongs in the file in place of the end that the member had.
+    /// Adds text. The returned bytes replace the end of the member in the file.
     pub(super) fn add(&mut self, text: &[u8]) -> io::Result<Vec<u8>> {
         let mut bytes = if self.deflate.total_in() == 0 { HEADER.to_vec() } else { Vec::new() };
         let start = self.deflate.total_in();
@@ -57,7 +57,7 @@ impl Member {
         Ok(bytes)
     }
 
-    /// How the member ends as it is.
+    /// The end of the member as it is now.
     pub(super) fn end(&self) -> Vec<u8> {
         [&LAST_BLOCK[..], &self.crc.sum().to_le_bytes(), &self.crc.amount().to_le_bytes()].concat()
     }
@@ -79,7 +79,7 @@ pub(super) fn ends_whole(tail: &[u8]) -> bool {
             members = member.into_inner().into_inner();
             is_chain = true;
         }
-        // What looked like the beginning of a member was one when its checksum is right.
+        // The checksum was right, so this was the beginning of a member.
         if is_chain {
             return members.is_empty();
         }
@@ -128,7 +128,7 @@ mod tests {
         let tail = [[0x1f, 0x8b, 8, 8, 1, 1, 1, 1, 1, 1].repeat(6400), vec![0], bomb].concat();
         let start = std::time::Instant::now();
         assert!(!ends_whole(&tail));
-        // It is 200 GB otherwise.
+        // Without the limit, 200 GB would be unpacked.
         assert!(start.elapsed() < std::time::Duration::from_secs(60));
     }
 

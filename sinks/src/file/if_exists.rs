@@ -1,4 +1,4 @@
-//! What becomes of a file that is there already.
+//! What happens to an existing file.
 
 use std::fs::File;
 use std::path::Path;

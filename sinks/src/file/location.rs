@@ -1,5 +1,5 @@
-//! Where the file is: a folder that is held open, and a name in it. Whoever else can write in that folder can put
-//! something else in the place of the file, but cannot lead the tracker to another folder, nor to a file behind a link.
+//! Where the file is: a folder that is held open, and a name in it. Other users who can write to that folder can
+//! replace the file, but cannot lead the tracker to another folder, nor to a file behind a link.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
@@ -15,7 +15,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// Somebody else can make and remove the file between two looks, so often at most.
+/// Another process can make and remove the file between two calls, so often at most.
 const ATTEMPTS: usize = 64;
 
 /// The kernel's device and number of a file.
@@ -25,7 +25,7 @@ pub(super) type Inode = (u64, u64);
 pub(super) struct Location {
     folder: OwnedFd,
     name: OsString,
-    /// As it is shown.
+    /// Its path in messages.
     path: PathBuf,
 }
 
@@ -40,7 +40,7 @@ impl Location {
         &self.path
     }
 
-    /// The file that has the name now, if there is one. A link is one of its own.
+    /// The file that has the name now, if there is one. A link is not followed.
     pub(super) fn inode(&self) -> Option<Inode> {
         self.inode_of(&self.name)
     }
@@ -100,10 +100,10 @@ impl Location {
         self.folder.as_fd()
     }
 
-    /// Whose the file is, which belongs to this user.
+    /// What kind of owner the file has.
     ///
     /// # Errors
-    /// When it is somebody else's, who could have put it there.
+    /// When the file belongs to another user, who could have put it there.
     pub(super) fn check_owner(&self, owner: u32) -> anyhow::Result<OutputOwner> {
         check_output(&self.folder, owner).with_context(|| self.cannot_write())
     }
@@ -134,12 +134,12 @@ impl Location {
     fn link_to_new(&self, name: &OsStr) -> Result<(), Errno> {
         linkat(&self.folder, &self.name, &self.folder, name, AtFlags::empty())?;
         unlinkat(&self.folder, &self.name, AtFlags::empty()).inspect_err(|_| {
-            // The file keeps its name, and only that.
+            // The file keeps its old name, and loses the new one.
             let _ = unlinkat(&self.folder, name, AtFlags::empty());
         })
     }
 
-    /// Removes the name of this file from the folder. One that is gone, or that another file has by now, is none to remove.
+    /// Removes the name from the folder, if it is still the name of this file.
     pub(super) fn remove(&self, name: &OsStr, file: &File) -> anyhow::Result<()> {
         let status = fstat(file).with_context(|| self.cannot_delete(name))?;
         if self.inode_of(name) != Some((status.st_dev, status.st_ino)) {

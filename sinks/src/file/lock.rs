@@ -8,23 +8,23 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// How long one write waits for it while nothing happens to the file. A program that holds it for longer does not mean to
-/// share.
+/// How long a write waits for the lock while the file does not change. A program that holds the lock for longer does
+/// not mean to share.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// How long one write waits while others, who do share, write: on a busy machine they can be first again and again.
+/// How long a write waits while other trackers write: on a busy machine they can be first again and again.
 pub(super) const LONGEST: Duration = Duration::from_secs(10);
 
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Whether nobody else writes to the file meanwhile.
+/// Whether no other tracker writes to the file meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
     /// It is locked.
     Held,
-    /// Somebody else holds the lock.
+    /// Another program holds the lock.
     Busy,
-    /// What is written to has no locks: a pipe, a device, a file system without them.
+    /// There are no locks: a pipe, a device, a file system without them.
     Unlocked,
 }
 
@@ -67,13 +67,13 @@ impl Lock {
 
     pub(super) fn give_back(file: &File, turn: Turn) {
         if turn == Turn::Held {
-            // It ends with the file at the latest.
+            // The lock ends at the latest when the file is closed.
             let _ = flock(file, FlockOperation::Unlock);
         }
     }
 }
 
-/// What changes when somebody writes to a file, or gives it another name.
+/// What changes when a program writes to the file, or renames it.
 fn state(file: &File) -> Option<(u64, i64, i64)> {
     let metadata = file.metadata().ok()?;
     Some((metadata.len(), metadata.ctime(), metadata.ctime_nsec()))

@@ -83,7 +83,7 @@ impl Default for FileConfig {
 }
 
 impl FileConfig {
-    /// What the name, the format and the columns say together.
+    /// The encoder for which the name, the format and the columns ask.
     ///
     /// # Errors
     /// When they contradict each other.
@@ -187,7 +187,7 @@ struct FileSink {
     last: Option<LastMember>,
     /// The line that is written, and before it those that wait for a turn.
     lines: Vec<u8>,
-    /// Whether the end of the file was found, or made, to be one that can be added to.
+    /// Whether the end of the file was found whole, or was mended.
     begun: bool,
     has_written: bool,
     warned: bool,
@@ -196,7 +196,7 @@ struct FileSink {
 /// The gzip member that this sink wrote last.
 struct LastMember {
     member: Member,
-    /// The length that the file had then.
+    /// The length of the file after that.
     end: u64,
     /// Which of the files it is in, by [`Output::changes`].
     file: u64,
@@ -215,10 +215,10 @@ impl Sink for FileSink {
 }
 
 impl FileSink {
-    /// Writes the lines. Where somebody else has the turn and could be in the midst of a change of the end, they wait for
-    /// another sample, unless they are more than `waiting` bytes.
+    /// Writes the lines. While another program has the turn, and may be changing the end of a compressed file, they
+    /// wait for another sample, unless they are more than `waiting` bytes.
     fn write_lines(&mut self, waiting: usize) -> anyhow::Result<()> {
-        // A line in a file that stays is one write, for which nobody needs to be kept away.
+        // In a plain file that is not rotated, a line is one write, which needs no lock.
         let result = if self.begun && !self.rotation.is_on() && !self.contents.gzip {
             self.output.look().and_then(|()| self.add(Turn::Unlocked)).map(|()| true)
         } else {
@@ -237,7 +237,7 @@ impl FileSink {
         result.map(drop)
     }
 
-    /// Mends the end of the file when it is first written to, and begins a new one when that is due.
+    /// Mends the end of the file before the first write, and begins a new file when that is due.
     fn prepare(&mut self, turn: &mut Turn) -> anyhow::Result<()> {
         if !self.begun && *turn != Turn::Busy {
             if self.output.is_regular() && self.output.len() > 0 {
@@ -266,7 +266,7 @@ impl FileSink {
         Ok(())
     }
 
-    /// Makes sure that what a tracker left that was killed while it wrote does not spoil what is added.
+    /// Mends an end in the middle of a sample, which a killed tracker left: it would spoil what is added.
     fn mend(&mut self, turn: Turn) -> anyhow::Result<Turn> {
         if self.output.ends_whole()? {
             return Ok(turn);
@@ -275,7 +275,7 @@ impl FileSink {
             self.output.append(b"\n")?;
             return Ok(turn);
         }
-        // Whatever is added after a torn end cannot be decompressed, and the end is not ours to cut off.
+        // Nothing after a torn end can be decompressed, and the end is not ours to cut off.
         let path = self.output.path().display().to_string();
         match self.output.set_aside() {
             Ok(aside) => log::warn!("{path} ends in the middle of a sample; it is kept as {}", aside.display()),
@@ -301,7 +301,7 @@ impl FileSink {
     fn add_compressed(&mut self, turn: Turn) -> anyhow::Result<()> {
         let is_ours = turn == Turn::Held && self.output.is_regular();
         let (length, file) = (self.output.len(), self.output.changes());
-        // It is the end of the file when nobody has added anything since, and the file is not another one of that length.
+        // The member is the end of the file if nothing was added since, and the file is not another one of that length.
         let is_end = |last: &LastMember| is_ours && last.end == length && last.file == file && !last.member.is_full();
         let mut grown = None;
         if let Some(LastMember { mut member, end: end_of_file, .. }) = self.last.take().filter(is_end) {

@@ -19,16 +19,16 @@ use super::lock::{Lock, Turn};
 use super::rotation::set_aside;
 use crate::stream::write_whole;
 
-/// How often it is looked whether a file that nobody renames is still where it was.
+/// How often a file that is not rotated is looked for at its path.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// So often an end is looked at that is not whole: each time another line can be on its way.
+/// How often an end that is not whole is looked at: each time another line can be on its way.
 const LOOKS: usize = 16;
 
-/// In between, where there is nothing to wait for.
+/// The pause between two such looks, where the kernel cannot wait for a write.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Others can set the new file aside before it is locked, so often at most.
+/// How often other trackers can set the new file aside before this one locks it.
 const ATTEMPTS: usize = 64;
 
 pub(super) struct Output {
@@ -42,11 +42,11 @@ pub(super) struct Output {
     /// The device and number of a regular file.
     inode: Option<Inode>,
     lock: Lock,
-    /// Whether the others who write to the file give it other names.
+    /// Whether the trackers that share the file rotate it.
     is_rotated: bool,
     looked: Instant,
     opened: Instant,
-    /// Whether it gave the file another name itself, and has begun no new one since.
+    /// Whether this tracker has renamed the file, and has begun no new one since.
     is_set_aside: bool,
     /// How many files it has written to before this one.
     changes: u64,
@@ -121,7 +121,7 @@ impl Output {
         Ok(output)
     }
 
-    /// Refuses to add samples to a file of something else.
+    /// Refuses a file of something else than such samples.
     pub(super) fn check_contents(&self) -> anyhow::Result<()> {
         if self.is_regular() { self.contents.check(&self.file, &self.path) } else { Ok(()) }
     }
@@ -130,7 +130,7 @@ impl Output {
         &self.path
     }
 
-    /// Where the file has a name, which can be given to another one.
+    /// The place of the file, where its name can be given to another file.
     pub(super) fn location(&self) -> Option<&Location> {
         self.location.as_ref()
     }
@@ -145,8 +145,8 @@ impl Output {
         self.file.metadata().map_or(0, |metadata| metadata.len())
     }
 
-    /// How often it has begun to write to another file. What was written by one is not told by its inode: the next one can
-    /// have the same, once the old one is deleted.
+    /// How often it has begun to write to another file. An inode does not tell files apart: a new file can have that of
+    /// a deleted one.
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }
@@ -156,7 +156,8 @@ impl Output {
         self.opened.elapsed()
     }
 
-    /// Locks the file that is at the path now, if others let it stay there for that long. To be ended by [`end_turn`](Self::end_turn).
+    /// Locks the file that is at the path now, unless others replace it too often. [`end_turn`](Self::end_turn) ends
+    /// the turn.
     pub(super) fn take_turn(&mut self) -> anyhow::Result<Turn> {
         if !self.is_regular() {
             return Ok(Turn::Unlocked);
@@ -167,7 +168,7 @@ impl Output {
                 return Ok(turn);
             }
         }
-        // A row in a file that was set aside is in its place as well.
+        // A row in a file that was set aside is in its right place, too.
         Ok(self.lock())
     }
 
@@ -186,7 +187,7 @@ impl Output {
         Lock::give_back(&self.file, turn);
     }
 
-    /// Begins the file anew when it was deleted, or moved away by somebody who does not lock it.
+    /// Begins the file anew when it was deleted, or moved away by a program that does not lock it.
     pub(super) fn look(&mut self) -> anyhow::Result<()> {
         if self.is_regular() && self.looked.elapsed() >= LOOK {
             self.looked = Instant::now();
@@ -197,13 +198,13 @@ impl Output {
         Ok(())
     }
 
-    /// Whether its name is that of another file by now, or of none.
+    /// Whether its name belongs to another file by now, or to none.
     pub(super) fn has_moved(&self) -> bool {
         self.location.as_ref().is_some_and(|location| location.inode() != self.inode)
     }
 
-    /// Opens what has the name now. Where that cannot be, the file that was moved away is written to for as long as
-    /// it is somewhere; says whether it was left.
+    /// Opens the file that has the name now. If that fails, samples still go to the file that was moved away, as long
+    /// as it has a name. True if the file is another one now.
     fn follow(&mut self) -> anyhow::Result<bool> {
         match self.open_successor() {
             Ok((file, metadata)) => {
@@ -224,8 +225,8 @@ impl Output {
         }
     }
 
-    /// What stands where the file was: a new file, or one that another tracker has begun. Whoever else can write in
-    /// the folder could have put anything there.
+    /// Opens what is in the place of the file: a new file, or one that another tracker has begun. Other users who can
+    /// write to the folder could have put anything there.
     fn open_successor(&self) -> anyhow::Result<(File, Metadata)> {
         let path = self.path.display();
         let location = self.location.as_ref().with_context(|| format!("{path} has no name"))?;
@@ -234,7 +235,7 @@ impl Output {
         if made {
             let (now, before) = (metadata.mode() & 0o777, old.mode() & 0o777);
             if now != before && old.uid() == metadata.uid() {
-                // Others who may write to the old one may write to this one.
+                // Those who may write to the old file may write to this one.
                 let _ = file.set_permissions(Permissions::from_mode(before));
             }
             return Ok((file, metadata));
@@ -254,8 +255,8 @@ impl Output {
         self.changes += 1;
     }
 
-    /// Gives the file a name with a number, and returns that. The next turn begins a new one, with the permissions that it
-    /// had.
+    /// Gives the file a name with a number, and returns that. The next turn begins a new file with the same
+    /// permissions.
     pub(super) fn set_aside(&mut self) -> anyhow::Result<PathBuf> {
         let path = self.path.display();
         let location = self.location.as_ref().with_context(|| format!("{path} has no name that can be changed"))?;
@@ -275,7 +276,7 @@ impl Output {
     pub(super) fn append(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         let mut written = 0;
         write_whole(&self.file, bytes, &mut written).map_err(|error| {
-            // Half a line is worse than none: take it back, unless somebody else has written after it.
+            // Half a line is worse than none: take it back, unless another program has written after it.
             if let (Some(_), Ok(end)) = (self.inode, (&self.file).stream_position())
                 && written > 0
                 && self.len() == end
@@ -286,12 +287,11 @@ impl Output {
         })
     }
 
-    /// Puts bytes in the place of the last ones of the file, which were `old` when it had this length, with one write. To
-    /// be called in a turn that is held; says whether it was done, which it is not when somebody without a turn has added
-    /// something since.
+    /// Replaces the last bytes of the file, which were `old` when it had this length, with one write. It needs a turn
+    /// that is held. False, with nothing done, if a program without a turn has added something since.
     pub(super) fn replace_end(&mut self, length: u64, old: &[u8], bytes: &[u8]) -> anyhow::Result<bool> {
         let at = length.saturating_sub(old.len() as u64);
-        // A file that is open for appending takes no other place.
+        // A file that is open for appending ignores positions.
         fcntl_setfl(&self.file, OFlags::empty())?;
         let is_last = self.len() == length;
         let written = if is_last { self.file.write_all_at(bytes, at) } else { Ok(()) };
@@ -308,7 +308,7 @@ impl Output {
         anyhow::Error::new(error).context(format!("cannot write to {}", self.path.display()))
     }
 
-    /// Whether the last sample in the file is whole. One that another tracker is writing just now will be.
+    /// Whether the last sample in the file is whole. It waits for a sample that another tracker is writing.
     pub(super) fn ends_whole(&self) -> io::Result<bool> {
         for _ in 0..LOOKS {
             if self.contents.end_whole(&self.file)? {
@@ -319,8 +319,8 @@ impl Output {
         Ok(false)
     }
 
-    /// Comes back when the write that is under way is done: the kernel makes both wait for one lock. Where a file system cannot
-    /// do that, after a while.
+    /// Waits until the write that is under way is done: the kernel has one lock for both calls. On a file system
+    /// without this call, it pauses.
     fn wait_for_write(&self) {
         // There is a first byte, so this changes nothing.
         if fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, 1).is_err() {

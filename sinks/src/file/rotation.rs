@@ -36,8 +36,8 @@ impl Rotation {
         is_full || is_old
     }
 
-    /// Deletes the oldest files that were set aside, of those that hold what `contents` says and are the user's. One with a
-    /// torn end stays: somebody was told that it is kept.
+    /// Deletes the oldest files that were set aside, of those that hold what `contents` says and are the user's. One
+    /// with a torn end stays: a warning has said that it is kept.
     pub(super) fn delete_old(&self, location: &Location, contents: Contents) -> anyhow::Result<()> {
         if self.keep == 0 {
             return Ok(());
@@ -56,7 +56,7 @@ impl Rotation {
     }
 }
 
-/// Gives the file the next name with a number, which nothing has, and returns it.
+/// Gives the file the next name with a number that is free, and returns it.
 pub(super) fn set_aside(location: &Location) -> anyhow::Result<PathBuf> {
     let path = location.path();
     let mut number = set_aside_before(location).last().map_or(0, |(number, _)| *number);
@@ -84,8 +84,8 @@ fn with_number(name: &OsStr, number: u64) -> OsString {
     OsString::from_vec([stem, format!(".{number}").as_bytes(), suffix].concat())
 }
 
-/// The files of the user beside this one whose names `with_number` makes, the oldest first. Names of others do not count:
-/// one of them could take the last number.
+/// The files of the user beside this one whose names `with_number` makes, the oldest first. Files of other users do not
+/// count: one of them could have the last number.
 fn set_aside_before(location: &Location) -> Vec<(u64, OsString)> {
     let of = location.name();
     let names = location.names(|name| number(of, name).is_some());
@@ -94,12 +94,12 @@ fn set_aside_before(location: &Location) -> Vec<(u64, OsString)> {
     found
 }
 
-/// The number with which `with_number` makes this name of the other.
+/// The number with which `with_number` makes `name` from `of`.
 fn number(of: &OsStr, name: &OsStr) -> Option<u64> {
     let (stem, suffix) = split(of);
     let between = name.as_bytes().strip_prefix(stem)?.strip_prefix(b".")?.strip_suffix(suffix)?;
     let number: u64 = std::str::from_utf8(between).ok()?.parse().ok()?;
-    // `007` and `+7` are somebody else's.
+    // `with_number` never makes `007` or `+7`.
     (number > 0 && number.to_string().as_bytes() == between).then_some(number)
 }
 
@@ -125,7 +125,7 @@ pub fn set_aside_of(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
-/// The file that one of this name was set aside of, if it was, and its number: `run.jsonl` and 2 of `run.2.jsonl`.
+/// The file that this one was set aside of, going by its name, and its number: `run.jsonl` and 2 for `run.2.jsonl`.
 pub fn set_aside_from(path: &Path) -> Option<(PathBuf, u64)> {
     let name = path.file_name()?;
     let parts: Vec<&[u8]> = name.as_bytes().split(|byte| *byte == b'.').collect();

@@ -11,19 +11,19 @@ use ureq::http::{Method, Response};
 use ureq::{Agent, Body};
 use url::{Host, Url};
 
-/// A whole request and its answer.
+/// The time for a whole request and its answer.
 const CALL: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(5);
 /// Where Alibaba and Azure have metadata; all others have it at link-local addresses.
 const METADATA: [Ipv4Addr; 2] = [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16)];
 /// Names of metadata services, and those that Debian gives this machine.
 const ONLY_HERE: [&str; 4] = ["metadata.google.internal", "metadata", "ip6-localhost", "ip6-loopback"];
-/// Where Amazon has it, too.
+/// Amazon has metadata here as well.
 const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
-/// Longer answers are none of this service.
+/// No service here gives longer answers.
 const LONGEST_ANSWER: u64 = 1 << 20;
 
-/// Why a request did not do what it was for.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// The service does not take the token, or the store the credentials.
@@ -32,7 +32,7 @@ pub(crate) enum Failure {
     Permanent(String),
     /// It is worth another try, though not before the time that the server names.
     Temporary(String, Option<Duration>),
-    /// As before, and any other request would meet the same.
+    /// The same, and every other request would fail as well.
     Unavailable(String, Option<Duration>),
 }
 
@@ -50,7 +50,7 @@ impl Failure {
         matches!(self, Self::Temporary(..) | Self::Unavailable(..))
     }
 
-    /// How long the server wants to be left alone.
+    /// How long the server asks to be left alone.
     pub(crate) fn asked(&self) -> Option<Duration> {
         match self {
             Self::Temporary(_, asked) | Self::Unavailable(_, asked) => *asked,
@@ -72,11 +72,11 @@ pub(crate) fn agent() -> Agent {
     Agent::new_with_config(config)
 }
 
-/// An address that may be spoken to: `https`, or `http` to this machine, or to any where it was allowed. `name` is where it was
-/// given, `way_out` how http can be allowed.
+/// Parses an address that requests may go to: `https`, or `http` to this machine, or `http` anywhere if that is
+/// allowed. `name` is where it was given, `way_out` how http can be allowed.
 ///
 /// # Errors
-/// In words, when it is none.
+/// When it is no such address.
 pub fn address(name: &str, text: &str, allow_http: bool, way_out: &str) -> Result<Url, String> {
     // What comes before an `@` or after a `?` can be secret.
     let shown = if text.contains(['@', '?', '#']) { "***".to_owned() } else { format!("{text:?}") };
@@ -127,7 +127,7 @@ fn is_only_here(url: &Url) -> bool {
         }
 }
 
-/// What a server said.
+/// The answer of a server.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
@@ -155,7 +155,7 @@ impl Answer {
         (200..300).contains(&self.status)
     }
 
-    /// What a status other than success means. Nothing of the body is repeated: it can hold what is secret.
+    /// What a status other than success means. It repeats nothing of the body, which can hold secrets.
     pub(crate) fn failure(&self, what: &str) -> Failure {
         let code = self.code().map(|code| format!(" {code}")).unwrap_or_default();
         let problem = format!("{what}: the answer is {}{code}", self.status);
@@ -166,7 +166,7 @@ impl Answer {
         }
     }
 
-    /// What the store calls the error, if it is one that is known.
+    /// The store's name for the error, if it is a known one.
     fn code(&self) -> Option<&'static str> {
         let body = String::from_utf8_lossy(&self.body);
         let (_, rest) = body.split_once("<Code>")?;
@@ -218,7 +218,8 @@ fn not_answered(what: &str, error: &ureq::Error) -> Failure {
     if is_unreachable(error) { Failure::Unavailable(problem, None) } else { Failure::Temporary(problem, None) }
 }
 
-/// Whether there was no connection at all. One that was cut, or took too long, can have been too slow for this request.
+/// Whether there was no connection at all. A connection that was cut, or took too long, may have been too slow for this
+/// request.
 fn is_unreachable(error: &ureq::Error) -> bool {
     use ureq::{Error, Timeout};
     match error {
@@ -236,7 +237,7 @@ fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-/// What the system says of a connection, and nothing that came over it.
+/// What the system says of an error, and nothing that came over the connection.
 fn io_problem(error: &io::Error) -> String {
     match (tls_error(error), error.raw_os_error()) {
         (Some(error), _) => not_trusted(error).to_owned(),
@@ -265,7 +266,8 @@ fn not_trusted(error: &rustls::Error) -> &'static str {
     }
 }
 
-/// Sends a request with a body; an empty one says so. What is only here never goes through a proxy.
+/// Sends a request with a body; an empty one says so. A request to this machine, or to its cloud's metadata, never goes
+/// through a proxy.
 pub(crate) fn send(
     agent: &Agent,
     method: Method,
@@ -284,10 +286,10 @@ pub(crate) fn send(
     }
 }
 
-/// What a service without secrets answers to a GET within this time. `None`: there is no such thing.
+/// The answer of a service without secrets to a GET, within this time. `None` if the service says 404.
 ///
 /// # Errors
-/// In words, when there is no answer, or not this one. `what` names the request.
+/// When there is no answer, or it is an error. `what` names the request.
 pub fn get(what: &str, url: &Url, limit: Duration) -> Result<Option<Vec<u8>>, String> {
     let agent = agent();
     let sent = ureq::http::Request::get(url.as_str()).body(()).map_err(ureq::Error::from).and_then(|request| {

@@ -43,7 +43,7 @@ struct Refreshed {
 }
 
 impl Registration {
-    /// Reads an answer, of which nothing is repeated.
+    /// Reads an answer. Errors repeat nothing of it.
     pub(crate) fn parse(answer: &[u8]) -> Result<Self, String> {
         let registration: Self = serde_json::from_slice(answer).map_err(|error| place(&error))?;
         // They become a part of addresses and of object names.
@@ -58,7 +58,7 @@ impl Registration {
 }
 
 impl Credentials {
-    /// Reads an answer with new ones, of which nothing is repeated.
+    /// Reads an answer with new credentials. Errors repeat nothing of it.
     pub(crate) fn parse(answer: &[u8]) -> Result<Self, String> {
         let refreshed: Refreshed = serde_json::from_slice(answer).map_err(|error| place(&error))?;
         Ok(refreshed.upload_credentials)
@@ -84,7 +84,7 @@ pub(crate) enum Data {
     Inline { data_csv: String },
 }
 
-/// What is asked for.
+/// A request to the service.
 enum Call<'a> {
     Runs,
     Run(&'a str, &'static str),
@@ -99,7 +99,7 @@ impl Call<'_> {
     }
 }
 
-/// Without the id, which the service made.
+/// Without the id of the run, which came from the service.
 impl fmt::Display for Call<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -30,18 +30,18 @@ impl Backoff {
         self.failures
     }
 
-    /// How long nothing is to be tried yet.
+    /// How long to wait before the next attempt.
     pub(crate) fn pause(&self, now: Instant) -> Option<Duration> {
         self.not_before.map(|at| at.saturating_duration_since(now)).filter(|pause| !pause.is_zero())
     }
 
-    /// It worked. Says whether the user had been told that it does not.
+    /// Notes a success. True if the user had been told of failures.
     pub(crate) fn succeeded(&mut self) -> bool {
         (self.failures, self.not_before) = (0, None);
         std::mem::take(&mut self.said)
     }
 
-    /// It failed. Says whether to tell the user: at the failure of this number in a row, and once.
+    /// Notes a failure. True if the user is to be told: once, when `tell_at` attempts in a row have failed.
     pub(crate) fn failed(&mut self, failure: &Failure, now: Instant, tell_at: u32) -> bool {
         self.failures += 1;
         let doubled = self.first.saturating_mul(1 << (self.failures - 1).min(16)).min(LONGEST);

@@ -1,4 +1,4 @@
-//! What a run is registered with.
+//! The facts that a run is registered with.
 
 use resource_tracker_core::{Run, Sample};
 use resource_tracker_metrics::{CloudMetrics, HostMetrics};
@@ -53,8 +53,8 @@ pub(crate) fn of_run(run: &Run, command: SentCommand) -> Map<String, Value> {
     facts
 }
 
-/// What a sample says of the host and the cloud, under the names of the service. The second value says whether the
-/// sample has both.
+/// The facts of a sample about the host and the cloud, under the names of the service. The second value says whether
+/// the sample has both.
 pub(crate) fn of_sample(sample: &Sample) -> (Map<String, Value>, bool) {
     let mut facts = Map::new();
     let (host, cloud) = (sample.get::<HostMetrics>(), sample.get::<CloudMetrics>());

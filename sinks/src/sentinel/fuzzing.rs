@@ -1,4 +1,4 @@
-//! Entry points for the fuzz targets: what parses bytes that others write. Not part of the interface.
+//! Entry points for the fuzz targets: code that parses bytes from others. Not part of the interface.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ use crate::http::Answer;
 /// What rows may unpack to.
 const LIMIT: u64 = 1 << 16;
 
-/// `run.json`: whatever is taken of it is written again as it was, and names nothing outside of its place.
+/// `run.json`: what is read from it is written again unchanged, and names nothing outside of its place.
 pub fn run_json(bytes: &[u8]) {
     let Ok(state) = State::parse(bytes) else { return };
     let again = serde_json::to_vec(&state).map(|text| State::parse(&text));
@@ -57,13 +57,13 @@ pub fn spool_files(directory: &Path, bytes: &[u8]) -> anyhow::Result<()> {
         list(&store);
         return Ok(store.remove()?);
     }
-    // What cannot be read stays as it is; without `run.json` it is none.
+    // A run that cannot be read stays as it is, so it gets a `run.json` that can be read.
     fs::write(path.join("run.json"), "{}")?;
     let run = spool.left_behind(Access::Work)?.flatten().find(|run| run.path() == path);
     run.map_or(Ok(()), |run| Ok(run.remove()?))
 }
 
-/// What the service or the store answers: nothing of it is repeated, and it leads to no other host.
+/// An answer of the service or the store: errors repeat nothing of it, and it leads to no other host.
 pub fn service_answer(bytes: &[u8]) {
     let status = bytes.first().map_or(200, |byte| 200 + u16::from(*byte) * 2);
     let body = bytes.get(1..).unwrap_or_default();

@@ -20,7 +20,8 @@ use super::upload::Upload;
 use crate::http::Failure;
 
 const ATTEMPTS: u32 = 4;
-/// Somebody may be waiting for it to be sent. A server that asks for a longer pause gets it from a later attempt.
+/// The longest pause, because a user may be waiting for the upload. A server that asks for longer gets it from a later
+/// attempt.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// 0000-01-01, in seconds of Unix time.
 const YEAR_0: i64 = -62_167_219_200;
@@ -47,7 +48,7 @@ pub struct LeftBehind {
 }
 
 impl LeftBehind {
-    /// Reads what is in the directory of a run. `None` when somebody has just sent and removed it.
+    /// Reads what is in the directory of a run. `None` when another process has just sent and removed it.
     ///
     /// # Errors
     /// When it cannot be read; it stays as it is.
@@ -70,13 +71,13 @@ impl LeftBehind {
         (path, self.store.state.run_id.is_some(), self.store.waiting())
     }
 
-    /// Whether this is the service that it belongs to. One that no service could be named for belongs to the first one.
+    /// Whether the run belongs to this service. A run that was never given to a service belongs to any.
     fn is_of(&self, api_url: &Url) -> bool {
         let state = &self.store.state;
         state.api_url == api_url.as_str() || (state.api_url.is_empty() && state.run_id.is_none())
     }
 
-    /// Sends what is left of it. `waits` is told before each pause why there is one, and how long it is.
+    /// Sends what is left of the run. It calls `waits` before each pause, with its reason and its length.
     pub(crate) fn send(mut self, connect: &Connect, mut waits: impl FnMut(&str, Duration)) -> Result<(), Failure> {
         if !self.is_of(&connect.api_url) {
             let of =
@@ -130,8 +131,8 @@ fn without_user(url: &Url) -> String {
     url.to_string()
 }
 
-/// A moment as the service takes it, in whole seconds. The times of files can be anything; the years of RFC 3339 go from
-/// 0 to 9999, and what is beyond counts as the first or the last of them.
+/// A time as the service takes it, in whole seconds. The times of files can be anything, and the years of RFC 3339 go
+/// from 0 to 9999: a time beyond counts as the first or the last of them.
 pub(crate) fn rfc3339(time: SystemTime) -> String {
     let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
     let second = match time.duration_since(SystemTime::UNIX_EPOCH) {
@@ -151,7 +152,7 @@ pub(crate) fn send_in_background(spool: Spool, connect: Connect) {
             match left.send(&connect, |_, _| ()) {
                 // `resource-tracker upload` says why the service does not take it.
                 Ok(()) | Err(Failure::Permanent(_) | Failure::Temporary(..)) => (),
-                // The run that goes on speaks of that.
+                // The current run reports that.
                 Err(Failure::Refused(_) | Failure::Unavailable(..)) => return,
             }
         }

@@ -55,7 +55,7 @@ pub const TOKEN: &str = "SENTINEL_API_TOKEN";
 /// Tokens have a few kilobytes at most.
 const LARGEST_TOKEN: u64 = 1 << 16;
 
-/// How a service that is not spoken to encrypted is allowed.
+/// How to allow a service without encryption.
 const ALLOW_HTTP: &str = "set sinks.sentinel-s3.allow_http";
 
 const UNUSABLE: &str = "the spool cannot be used";
@@ -106,7 +106,7 @@ impl Default for SentinelConfig {
 #[typetag::deserialize(name = "sentinel-s3")]
 impl SinkConfig for SentinelConfig {
     fn build(&self, _: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
-        // It can be a descriptor, and the command gets those before the run begins.
+        // It is opened now: it can be a descriptor, which the command gets before the run begins.
         let token_file = self.open_token_file();
         Ok(Box::new(Sentinel { config: self.clone(), token_file, run_state: None }))
     }
@@ -125,7 +125,7 @@ impl SentinelConfig {
         Some(TokenFile { path: path.clone(), file: open_without_waiting(path) })
     }
 
-    /// Whether there is a token to speak to the service with.
+    /// The token for the service, if there is one.
     fn token(file: Option<TokenFile>) -> anyhow::Result<Option<Secret>> {
         let text = match (token_variable(), file) {
             (Some(token), _) => token,
@@ -163,7 +163,7 @@ impl SentinelConfig {
         self.spool_dir.clone().unwrap_or_else(spool::default_directory)
     }
 
-    /// What sends the rows that wait, as a shell takes it in any folder.
+    /// The command that sends the rows that wait, for a shell in any folder.
     fn upload_command(&self) -> String {
         let Some(directory) = &self.spool_dir else { return "resource-tracker upload".into() };
         let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.clone());
@@ -172,8 +172,8 @@ impl SentinelConfig {
         format!("resource-tracker upload {quoted}")
     }
 
-    /// Calls `each` with every run that is not complete yet, the oldest first, and with why one stays as it is. Only the
-    /// one that it is called with is locked. To look changes nothing on the disk.
+    /// Calls `each` with every run that is not complete yet, the oldest first, or with the error that keeps one as it
+    /// is. Only the run of the current call is locked. With `only_look`, nothing on the disk changes.
     ///
     /// # Errors
     /// When the spool cannot be used, when `directory` names one that is not there, or when `each` fails.
@@ -185,7 +185,7 @@ impl SentinelConfig {
     ) -> anyhow::Result<()> {
         let path = directory.map_or_else(|| self.spool_directory(), Path::to_owned);
         let Some(spool) = Spool::open(&path).context(UNUSABLE)? else {
-            // The usual one is made by the first run.
+            // The default folder is made by the first run.
             anyhow::ensure!(directory.is_none(), "there is no folder {}", path.display());
             return Ok(());
         };
@@ -199,7 +199,7 @@ impl SentinelConfig {
         Ok(())
     }
 
-    /// Sends what is left of a run. `waits` is told why it is tried again, and after what time.
+    /// Sends what is left of a run. It calls `waits` before each new attempt, with the reason and the pause.
     ///
     /// # Errors
     /// Without a token, when the run belongs to another service, or when the service did not take everything; what it did
@@ -226,14 +226,14 @@ struct TokenFile {
     file: io::Result<File>,
 }
 
-/// Opening a FIFO does not wait for a writer, who may never come. Reading it does.
+/// Opening a FIFO does not wait for a writer, which may never come. Reading it does.
 fn open_without_waiting(path: &Path) -> io::Result<File> {
     let file = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
     fcntl_setfl(&file, OFlags::empty())?;
     Ok(file)
 }
 
-/// A file that was named can be a device without an end.
+/// There is a limit, because the file can be a device without an end.
 fn read_token(file: File) -> io::Result<String> {
     let mut text = String::new();
     file.take(LARGEST_TOKEN).read_to_string(&mut text)?;
@@ -246,7 +246,7 @@ struct Sentinel {
     run_state: Option<RunState>,
 }
 
-/// What there is from the start of the run on.
+/// The state from the start of the run on.
 struct RunState {
     directory: Option<Arc<RunDirectory>>,
     batch: Batch,
@@ -256,7 +256,7 @@ struct RunState {
     delivery: Delivery,
 }
 
-/// What becomes of the rows.
+/// What happens to the rows.
 enum Delivery {
     /// A thread sends them.
     Worker { orders: Sender<Order>, done: Receiver<bool> },
@@ -388,7 +388,7 @@ impl Sentinel {
 impl RunState {
     fn order(&mut self, order: Order) {
         match &mut self.delivery {
-            // It ends before the run does only when it panics.
+            // The worker ends before the run only if it panics.
             Delivery::Worker { orders, .. } => drop(orders.send(order)),
             Delivery::Spool { store, limit } => {
                 let saved = match order {

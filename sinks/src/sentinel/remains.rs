@@ -1,4 +1,4 @@
-//! Folders of runs that have no `run.json`: there is no run in them, only what somebody left who was killed.
+//! Folders without a `run.json`: there is no run in them, only what a killed tracker left.
 
 use std::os::fd::OwnedFd;
 use std::time::SystemTime;
@@ -8,14 +8,14 @@ use rustix::fs::{AtFlags, flock, fstat, unlinkat};
 
 use super::run_files::{Access, BEGUN, FILE, LOCK, batch, names, or_missing};
 
-/// A folder without a run that nobody has changed for so many seconds is not about to get one.
+/// A folder without a run that has not changed for so many seconds is not about to get one.
 const OLD: u64 = 3600;
 
-/// Removes the folder of a tracker that was killed before it wrote anything down. Nothing but a lock is in it, which is
-/// free, and it is not new. A tracker whose new folder is removed like this takes another name.
+/// Removes the folder of a tracker that was killed before it saved anything: an old one with nothing but a free lock in
+/// it. A tracker that loses its new folder this way takes another name.
 ///
 /// # Errors
-/// When there are rows in it, which nobody works on and nobody can send. They stay.
+/// When there are rows in it, and no tracker works on it. Nothing can send these rows; they stay.
 pub(super) fn clear(root: &OwnedFd, name: &str, directory: &OwnedFd, access: Access) -> anyhow::Result<()> {
     let is_batch = |name: &String| batch(name).is_some() && FILE.inspect(directory, name.as_str()).is_ok();
     let is_to_go = access == Access::Work && is_old(directory);
@@ -27,7 +27,7 @@ pub(super) fn clear(root: &OwnedFd, name: &str, directory: &OwnedFd, access: Acc
     if lock.as_ref().is_some_and(|lock| flock(lock, operation).is_err()) {
         return Ok(());
     }
-    // Whoever had the lock can have removed all of it.
+    // The last owner of the lock may have removed everything.
     let names = names(directory)?;
     if let Some(rows) = names.iter().find(|name| is_batch(name)) {
         bail!(

@@ -21,8 +21,8 @@ use super::run_files::{
     names, or_missing,
 };
 
-/// The folder of one run of ours. Unless it is only looked at it is locked, which ends with the process, however that
-/// ends.
+/// The folder of one run of ours. It is locked, unless it is only looked at. The lock ends with the process, however
+/// that ends.
 #[derive(Debug)]
 pub(crate) struct RunDirectory {
     path: PathBuf,
@@ -37,7 +37,7 @@ fn open_directory(root: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
 }
 
 impl RunDirectory {
-    /// Takes over a folder that was just made. `None` when somebody else has got hold of it.
+    /// Takes over a folder that was just made. `None` when another process was faster.
     pub(super) fn make(root: &Arc<OwnedFd>, name: &str, path: PathBuf) -> io::Result<Option<Self>> {
         let Some(directory) = or_missing(open_directory(root, name))? else { return Ok(None) };
         let how = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
@@ -51,7 +51,8 @@ impl RunDirectory {
         run.take(FlockOperation::NonBlockingLockExclusive)
     }
 
-    /// Opens a folder that holds a run of ours, and locks it. `None` when there is no run in it, or somebody works on it.
+    /// Opens a folder that holds a run of ours, and locks it. `None` when there is no run in it, or another process
+    /// works on it.
     ///
     /// # Errors
     /// When something that the spool made is not the user's alone. It stays as it is, unread.
@@ -66,7 +67,7 @@ impl RunDirectory {
         }
         let (how, operation) = access.to_lock();
         let lock = match FILE.open(&directory, LOCK, how) {
-            // Somebody has just sent and removed it.
+            // Another process has just sent and removed it.
             Err(error) if error.kind() == io::ErrorKind::NotFound && !has(STATE)? => return Ok(None),
             lock => lock.context(LOCK)?,
         };
@@ -76,7 +77,7 @@ impl RunDirectory {
         match access {
             // Another process may send it while it is listed here.
             Access::Look => flock(&run.lock, FlockOperation::Unlock)?,
-            // Somebody was killed while he removed it.
+            // A process was killed while it removed the run.
             Access::Work if is_sent => drop(run.remove()),
             Access::Work => (),
         }
@@ -104,7 +105,7 @@ impl RunDirectory {
         &self.path
     }
 
-    /// Opens a file to append to; it is there afterwards.
+    /// Opens a file to append to, and makes it if it is missing.
     pub(crate) fn append(&self, name: &str) -> io::Result<File> {
         let how = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
         FILE.open(&self.directory, name, how).map(File::from)
@@ -123,14 +124,14 @@ impl RunDirectory {
         });
         let renamed = result.and_then(|()| Ok(renameat(&self.directory, temporary.as_str(), &self.directory, name)?));
         if renamed.is_err() {
-            // Room for the next attempt.
+            // This makes room for the next attempt.
             self.remove_file(&temporary);
         }
         renamed
     }
 
-    /// Writes down what is known of the run. On a disk that is full it goes where it was the last time, which has room for
-    /// more than there was to write then.
+    /// Saves the state of the run. On a full disk, it overwrites the last state in place: that file is padded, and so
+    /// has room for a longer one.
     pub(crate) fn save(&self, state: &[u8]) -> io::Result<()> {
         let padded = |room: usize| [state, &vec![b' '; room - state.len()]].concat();
         let room = (state.len() + RESERVED).next_multiple_of(BLOCK);
@@ -145,7 +146,7 @@ impl RunDirectory {
         })
     }
 
-    /// What was written down; `None` when there is nothing.
+    /// The saved state; `None` when there is none.
     pub(crate) fn state(&self) -> io::Result<Option<Vec<u8>>> {
         self.read_up_to(STATE, LARGEST_STATE)
     }
@@ -163,7 +164,7 @@ impl RunDirectory {
 
     fn read_up_to(&self, name: &str, limit: u64) -> io::Result<Option<Vec<u8>>> {
         let Some(file) = self.open_file(name)? else { return Ok(None) };
-        // What grows takes up to twice as much.
+        // A vector that grows on its own takes up to twice as much.
         let mut bytes = Vec::with_capacity(file.metadata()?.len().min(limit) as usize + 1);
         file.take(limit + 1).read_to_end(&mut bytes).map_err(|error| named(name, &error))?;
         match bytes.len() as u64 > limit {
@@ -205,15 +206,15 @@ impl RunDirectory {
         let Ok(directory) = open_directory(root, name) else { return 0 };
         let size = |name: &String| FILE.inspect(&directory, name.as_str()).ok();
         let names = given(&directory).unwrap_or_default();
-        // Without it there is no run in the folder, and nothing that giving up batches could make smaller.
+        // Without `run.json` there is no run in the folder, and so no batch to give up.
         if !names.iter().any(|name| name == STATE) {
             return 0;
         }
         names.iter().filter_map(size).map(|status| u64::try_from(status.st_size).unwrap_or(0)).sum()
     }
 
-    /// Everything has arrived: removes what the spool has made, and the folder if nothing else is in it. It is no run any
-    /// more from the first step on, and locked until the last.
+    /// Everything has arrived: removes what the spool has made, and the folder if nothing else is in it. From the first
+    /// step on it is no run any more, and it stays locked until the last one.
     pub(crate) fn remove(&self) -> io::Result<()> {
         if renameat(&self.directory, STATE, &self.directory, SENT).is_err() {
             self.remove_file(STATE);
@@ -226,7 +227,7 @@ impl RunDirectory {
     }
 }
 
-/// The names in a folder that the spool gives.
+/// Those names in a folder that are names of the spool.
 fn given(directory: &OwnedFd) -> io::Result<Vec<String>> {
     Ok(names(directory)?.into_iter().filter(|name| is_given(name)).collect())
 }

@@ -15,11 +15,11 @@ pub(super) const LOCK: &str = "lock";
 pub(super) const TEMPORARY: &str = ".tmp";
 /// A `run.json` that was not finished.
 pub(super) const BEGUN: &str = "run.json.tmp";
-/// What `run.json` can become longer by when the disk is full: host, cloud, the service's answer and the end are in it then.
+/// How much longer `run.json` can become on a full disk: by host, cloud, the service's answer and the end.
 pub(super) const RESERVED: usize = 3 << 10;
-/// What a disk sets aside at a time.
+/// The unit in which a disk allocates.
 pub(super) const BLOCK: usize = 4 << 10;
-/// The command line is in it, and can have megabytes.
+/// It has the command line, which can have megabytes.
 pub(super) const LARGEST_STATE: u64 = 16 << 20;
 /// A batch has 8 MiB of rows at most, on the disk and in memory each.
 pub(super) const LARGEST_FILE: u64 = 20 << 20;
@@ -47,7 +47,7 @@ pub(super) fn is_given(name: &str) -> bool {
     name == STATE || name == SENT || name == LOCK || batch(name).is_some()
 }
 
-/// For what a run is opened.
+/// What a run is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// To list it: nothing is changed, and others may work on it meanwhile.
@@ -75,7 +75,7 @@ pub(super) fn or_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// All names in a folder; one that is no text is shown as one.
+/// All names in a folder. In a name that is no text, wrong bytes are replaced.
 pub(super) fn names(directory: &OwnedFd) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {

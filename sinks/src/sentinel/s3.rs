@@ -19,7 +19,7 @@ const DEFAULT_REGION: &str = "eu-central-1";
 
 pub(crate) struct S3 {
     agent: Agent,
-    /// Another store than Amazon's, with paths as buckets.
+    /// A store other than Amazon's, with buckets as paths.
     endpoint: Option<Url>,
     regions: HashMap<String, String>,
 }
@@ -45,7 +45,7 @@ impl S3 {
         }
     }
 
-    /// Where one object can be put, signed.
+    /// The signed address to put one object.
     pub(crate) fn address(&mut self, uri: &str, credentials: &Credentials) -> Result<Url, String> {
         let (bucket, key) = parse_s3_uri(uri)?;
         check(credentials)?;
@@ -68,7 +68,7 @@ impl S3 {
         // The header is there whatever the status is.
         let answer = send(&self.agent, Method::HEAD, &url, &[], &[]).ok();
         let header = answer.as_ref().and_then(|answer| answer.headers().get("x-amz-bucket-region")?.to_str().ok());
-        // It becomes a part of the store's name.
+        // The region becomes a part of the store's host name.
         let region = header.filter(|region| is_region(region)).unwrap_or(DEFAULT_REGION).to_owned();
         if answer.is_some() {
             self.regions.insert(bucket.to_owned(), region.clone());

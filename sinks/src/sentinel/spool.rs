@@ -1,5 +1,5 @@
-//! Where rows wait until the service has them: one folder for a user, and in it one for each run. Everything is done
-//! beside the folder that is open, so nobody can put another one in its place.
+//! Where rows wait until the service has them: one folder for a user, and in it one for each run. All calls are
+//! relative to the open folder, so no other one can be put in its place.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -42,7 +42,7 @@ impl Spool {
     /// Opens the folder. `None` when there is none.
     ///
     /// # Errors
-    /// When it is a link, belongs to somebody else, or is open to others. It stays as it is.
+    /// When it is a link, belongs to another user, or is open to others. It stays as it is.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Option<Self>> {
         // A slash at the end would follow a link.
         let path: PathBuf = path.components().collect();
@@ -58,7 +58,8 @@ impl Spool {
         Ok(Self { path: path.to_owned(), root: Arc::new(root) })
     }
 
-    /// Opens the folder, and makes it when it is missing, with those above it, unless somebody else could exchange one.
+    /// Opens the folder, and makes it with those above it if it is missing, unless another user could exchange one of
+    /// them.
     pub(crate) fn open_or_make(path: &Path) -> anyhow::Result<Self> {
         if let Some(spool) = Self::open(path)? {
             return Ok(spool);
@@ -68,8 +69,8 @@ impl Spool {
         Self::open_beside(made, Path::new("."), path).with_context(|| format!("cannot make {shown}"))
     }
 
-    /// A folder for a new run with what is known of it, locked as long as the value lives. The second value says whether
-    /// that could be written down.
+    /// Makes a folder for a new run, locked as long as the value lives, and saves the state in it. The second value
+    /// says whether it could be saved.
     pub(crate) fn create(&self, state: &[u8]) -> io::Result<(RunDirectory, io::Result<()>)> {
         for _ in 0..ATTEMPTS {
             let name = RunName::new();
@@ -81,7 +82,7 @@ impl Spool {
                 continue;
             };
             let saved = run.save(state);
-            // A tracker of an earlier version takes a folder for abandoned as long as it is empty.
+            // A tracker of an earlier version may have removed the folder: it takes an empty one for abandoned.
             if run.is_in_place() {
                 return Ok((run, saved));
             }
@@ -89,8 +90,8 @@ impl Spool {
         Err(io::Error::other("every new folder was taken away by somebody else"))
     }
 
-    /// The runs that nobody works on any more, the oldest first, each locked when it comes and as long as it lives. What
-    /// looks like a run and is none of ours is an error that names it; everything else in the folder is passed over.
+    /// The runs that no process works on any more, the oldest first, each locked as long as its value lives. A folder
+    /// that looks like a run and is none of ours is an error that names it; everything else is passed over.
     pub(crate) fn left_behind(&self, access: Access) -> io::Result<impl Iterator<Item = anyhow::Result<RunDirectory>>> {
         let names = self.names()?;
         let open = move |name: RunName| {
@@ -128,7 +129,7 @@ impl RunName {
         Self(format!("{:013}-{}-{:08x}", since.as_millis(), std::process::id(), fastrand::u32(..)))
     }
 
-    /// Nothing but what `new` makes.
+    /// Takes only names that `new` makes.
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, '-');
         let (millis, pid, random) = (parts.next()?, parts.next()?, parts.next()?);
@@ -277,7 +278,7 @@ mod tests {
                 let is_there =
                     created.as_ref().is_ok_and(|(run, saved)| saved.is_ok() && run.path().join("run.json").exists());
                 all &= is_there;
-                // A lock that the other one has just put there keeps the folder, which it removes itself.
+                // A lock that the other thread has just made keeps the folder; that thread removes it.
                 let _ = created.map(|(run, _)| run.remove());
             }
             over.store(true, Ordering::Relaxed);

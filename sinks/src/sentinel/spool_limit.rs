@@ -1,4 +1,4 @@
-//! How much of the disk the rows that wait may take.
+//! How much of the disk waiting rows may take.
 
 use super::run_files::Access;
 use super::spool::Spool;
@@ -14,7 +14,7 @@ impl SpoolLimit {
     /// Gives up batches until what is left fits: the oldest of the oldest run first, those of `own` last.
     pub(crate) fn enforce(&self, own: &mut Store) {
         let Self { spool, bytes } = self;
-        // Of thousands of files: that is asked once.
+        // With thousands of files, the size is asked for once.
         let mut excess = spool.size().saturating_sub(*bytes);
         if excess == 0 {
             return;

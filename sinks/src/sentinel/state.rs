@@ -20,9 +20,9 @@ const URI_END: u64 = 40;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct State {
-    /// Base address of the service that it belongs to; empty as long as there was none that could be spoken to.
+    /// Base address of the service that it belongs to; empty if no service could be used.
     pub(crate) api_url: String,
-    /// What it is registered with.
+    /// The facts to register it with.
     pub(crate) facts: Map<String, Value>,
     pub(crate) run_id: Option<String>,
     pub(crate) upload_uri_prefix: Option<String>,
@@ -31,7 +31,7 @@ pub(crate) struct State {
     /// Those that were given up.
     pub(crate) lost: Vec<u32>,
     pub(crate) end: Option<End>,
-    /// Rows go with the last message, not to the store; never changed once it was tried.
+    /// Whether rows go with the last message, not to the store. Never changed once that was tried.
     pub(crate) inline: Option<bool>,
 }
 
@@ -44,10 +44,10 @@ pub(crate) struct End {
 }
 
 impl State {
-    /// Reads what was written down.
+    /// Reads a saved state.
     ///
     /// # Errors
-    /// When it is not what a tracker writes; the text has nothing of it.
+    /// When it is not what a tracker writes. The error repeats nothing of it.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
         let text_of: TextOf = serde_json::from_slice(text).map_err(|error| place(&error))?;
         if text_of.facts.is_some_and(|facts| values(facts.get()) > MOST_FACTS) {
@@ -76,7 +76,8 @@ impl State {
 }
 
 impl State {
-    /// What the addresses of all batches that have arrived take, in bytes. What is not known yet can be as long as any.
+    /// The size of the addresses of all batches that have arrived, in bytes. A part that is not known yet counts with
+    /// its greatest length.
     fn uris_size(&self) -> u64 {
         let length = |text: &Option<String>, longest| text.as_ref().map_or(longest, String::len) as u64;
         let each = length(&self.upload_uri_prefix, LONGEST_PREFIX) + length(&self.run_id, LONGEST_RUN_ID) + URI_END;
@@ -90,14 +91,14 @@ impl End {
     }
 }
 
-/// A part of `run.json` that is not read yet.
+/// `run.json`, with its facts still as text.
 #[derive(Deserialize)]
 struct TextOf<'a> {
     #[serde(borrow)]
     facts: Option<&'a RawValue>,
 }
 
-/// How many values a JSON text has at most: each is behind one of three characters.
+/// How many values a JSON text has at most: each follows one of three characters.
 fn values(text: &str) -> usize {
     let (mut count, mut is_string) = (0, false);
     let mut bytes = text.bytes();
@@ -122,12 +123,12 @@ pub(crate) fn place(error: &serde_json::Error) -> String {
     format!("{what} (line {}, column {})", error.line(), error.column())
 }
 
-/// One segment of a path, of an address and of the name of an object.
+/// Whether it can be one segment of a path, of an address and of the name of an object.
 pub(crate) fn is_run_id(text: &str) -> bool {
     (1..=LONGEST_RUN_ID).contains(&text.len()) && text.bytes().all(is_name) && text != "." && text != ".."
 }
 
-/// `s3://BUCKET/PATH`, of names that mean themselves: no `.`, no `..`, none that is empty but behind a last slash.
+/// `s3://BUCKET/PATH` of plain names: no `.` and no `..`, and none that is empty but after a last slash.
 pub(crate) fn is_upload_prefix(text: &str) -> bool {
     let Some(path) = text.strip_prefix("s3://") else { return false };
     let mut segments = path.strip_suffix('/').unwrap_or(path).split('/');

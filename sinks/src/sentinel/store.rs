@@ -1,7 +1,7 @@
 //! The rows of one run in batches, and how far they have got: on disk, or in memory where the disk takes nothing.
 //!
-//! `run.json` says what is known, `NNNNNN.csv` holds the rows of a batch as they come, `NNNNNN.csv.gz` those of one that
-//! is closed, just as it is sent. A batch never changes once it is closed, so sending it again changes nothing.
+//! `run.json` has the state of the run, `NNNNNN.csv` the rows of a batch as they come, `NNNNNN.csv.gz` those of a
+//! closed batch, just as it is sent. A batch never changes once it is closed, so sending it again changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
@@ -20,7 +20,7 @@ use super::spool::Spool;
 use super::state::{End, State};
 use crate::columns::Columns;
 
-/// A loss of power takes the rows of this time at most, unless the disk itself forgets.
+/// A loss of power costs the rows of this time at most, unless the disk loses what was synced.
 const SYNC: Duration = Duration::from_secs(10);
 /// A batch is closed when it has grown to this, even before its time.
 const LARGEST_BATCH: usize = 8 << 20;
@@ -36,7 +36,7 @@ pub(crate) struct Store {
     memory: BTreeMap<u32, Vec<u8>>,
     /// Files of batches below this number are gone.
     kept: u32,
-    /// The batches of a run that was left behind, of which there may be some without others.
+    /// The batches of a run that was left behind; some may be missing.
     found: Option<BTreeSet<u32>>,
 }
 
@@ -46,12 +46,12 @@ pub(crate) fn header() -> String {
 }
 
 impl Store {
-    /// That of a new run. Without a directory everything is in memory.
+    /// The store of a new run. Without a directory everything is in memory.
     pub(crate) fn new(directory: Option<Arc<RunDirectory>>, state: State) -> Self {
         Self { directory, kept: state.next, state, closed: 0, memory: BTreeMap::new(), found: None }
     }
 
-    /// That of a new run in the spool, with what is known of it written down.
+    /// The store of a new run in the spool, where its state is saved.
     pub(crate) fn create(spool: &Spool, state: State) -> io::Result<Self> {
         let (directory, saved) = spool.create(&serde_json::to_vec(&state)?)?;
         if let Err(error) = saved {
@@ -60,7 +60,7 @@ impl Store {
         Ok(Self::new(Some(Arc::new(directory)), state))
     }
 
-    /// That of a run which was left behind: all its batches are closed. `None` when there is nothing in it.
+    /// The store of a run that was left behind: all its batches are closed. `None` when there is nothing in it.
     pub(crate) fn recover(directory: RunDirectory) -> anyhow::Result<Option<Self>> {
         let Some(text) = directory.state()? else { return Ok(None) };
         let state = State::parse(&text).map_err(|problem| anyhow::anyhow!("run.json: {problem}"))?;
@@ -90,13 +90,13 @@ impl Store {
         }
     }
 
-    /// Writes down what is known.
+    /// Saves the state.
     pub(crate) fn save(&self) -> io::Result<()> {
         let Some(directory) = &self.directory else { return Ok(()) };
         directory.save(&serde_json::to_vec(&self.state)?)
     }
 
-    /// Nothing is added to `batch` any more: rows that the disk did not take are taken over.
+    /// Closes a batch, and takes over its rows that the disk did not take.
     fn close(&mut self, batch: Batch) {
         if batch.lost > 0 {
             log::warn!("sentinel: {} rows found room neither on the disk nor in memory and are lost", batch.lost);
@@ -110,7 +110,7 @@ impl Store {
         }
     }
 
-    /// The run has ended, and `batch` was its last.
+    /// Ends the run. `batch` was its last one.
     pub(crate) fn end(&mut self, end: End, batch: Batch) -> io::Result<()> {
         if batch.size > 0 {
             self.close(batch);
@@ -119,7 +119,7 @@ impl Store {
         self.save()
     }
 
-    /// Closes a batch that others come after: compressed, it takes less of the disk from now on.
+    /// Closes a batch that is not the last one: compressed, it takes less of the disk from now on.
     pub(crate) fn close_and_compress(&mut self, batch: Batch) {
         let number = batch.number;
         self.close(batch);
@@ -129,7 +129,7 @@ impl Store {
         }
     }
 
-    /// Takes over rows that the disk did not take. Says how many bytes were given up for them.
+    /// Takes over rows that the disk did not take. Returns how many bytes were given up for them.
     fn keep(&mut self, batch: u32, rows: Vec<u8>) -> usize {
         self.memory.insert(batch, rows);
         let mut given_up = 0;
@@ -201,11 +201,11 @@ impl Store {
         Ok(())
     }
 
-    /// Batch `next` has arrived, or was given up. Its rows go when that is written down: until then it could be sent
-    /// again, which changes nothing. Returns how many bytes that makes free.
+    /// Settles batch `next`: it has arrived, or was given up. Its rows are removed once that is saved; until then it
+    /// could be sent again, which changes nothing. Returns how many bytes became free.
     pub(crate) fn settle(&mut self, arrived: bool) -> u64 {
         let batch = self.state.next;
-        // Where many are missing in a row, they are written down at once.
+        // Missing batches in a row are settled at once.
         let following = self.found.as_ref().and_then(|found| found.range(batch..).next().copied());
         self.state.next = following.filter(|_| !arrived).unwrap_or(0).max(batch + 1);
         if !arrived {
@@ -216,7 +216,7 @@ impl Store {
             && let Some(directory) = &self.directory
         {
             let settled = self.kept..self.state.next;
-            // Of a run that was left behind, only what is there: numbers say nothing.
+            // Of a run that was left behind, only files that are there: numbers say nothing.
             let settled: Vec<u32> = match &self.found {
                 Some(found) => found.range(settled).copied().collect(),
                 None => settled.collect(),
@@ -230,7 +230,7 @@ impl Store {
         0
     }
 
-    /// Where a batch goes.
+    /// The URI that a batch is sent to.
     pub(crate) fn uri(&self, batch: u32) -> Option<String> {
         let (prefix, run_id) = (self.state.upload_uri_prefix.as_ref()?, self.state.run_id.as_ref()?);
         Some(format!("{}/{run_id}/{}", prefix.trim_end_matches('/'), gz(batch)))
@@ -243,7 +243,7 @@ impl Store {
         arrived.filter_map(|batch| self.uri(batch)).collect()
     }
 
-    /// The service has everything.
+    /// Removes the run, once the service has everything.
     pub(crate) fn remove(&self) -> io::Result<()> {
         self.directory().map_or(Ok(()), RunDirectory::remove)
     }
@@ -278,10 +278,10 @@ impl Batch {
     /// Adds a row with its line end, to the disk if that takes it.
     ///
     /// # Errors
-    /// When the disk did not. The row is in memory then, unless that is full too.
+    /// When the disk did not take it. The row is in memory then, unless that is full too.
     pub(crate) fn add(&mut self, directory: Option<&RunDirectory>, row: &[u8]) -> io::Result<()> {
         if self.size >= LARGEST_BATCH {
-            // There is no number left for another one.
+            // No number is left for another batch.
             self.lost += 1;
             return Ok(());
         }
@@ -316,7 +316,7 @@ impl Batch {
         match written {
             Ok(count) if count == line.len() => {
                 if self.synced.elapsed() >= SYNC {
-                    // The row is written all the same, and must not be kept a second time.
+                    // If this fails, the row is written all the same, and must not be kept a second time.
                     let _ = file.sync_data();
                     self.synced = Instant::now();
                 }

@@ -41,7 +41,7 @@ impl Upload {
         self.store.state.run_id = Some(registration.run_id);
         self.store.state.upload_uri_prefix = Some(registration.upload_uri_prefix);
         self.credentials = Some(registration.upload_credentials);
-        // If it cannot be saved, all that a crash does is that the run is registered a second time.
+        // If this fails, a crash has the run registered a second time, and does no other harm.
         let _ = self.store.save();
         Ok(())
     }
@@ -104,7 +104,8 @@ impl Upload {
             return Err(Failure::Permanent("batch 0 is larger than what was sent of it; delete the folder".into()));
         }
         if inline.is_none() {
-            // Had the answer got lost, another way would bring the rows twice. On a full disk it is kept in mind.
+            // If the answer gets lost, a new attempt must go the same way, or the rows arrive twice. On a full disk,
+            // the choice is kept in memory only.
             self.store.state.inline = Some(rows.is_some());
             let _ = self.store.save();
         }
@@ -123,7 +124,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Adds to what the run is registered with.
+    /// Adds facts to register the run with.
     pub(crate) fn add_facts(&mut self, facts: Map<String, Value>) {
         self.store.state.facts.extend(facts);
         let _ = self.store.save();

@@ -14,40 +14,39 @@ use super::store::Batch;
 use super::upload::Upload;
 use crate::http::Failure;
 
-/// How long registration waits for what is found out about host and cloud.
+/// How long registration waits for facts about host and cloud.
 pub(crate) const FACTS: Duration = Duration::from_secs(3);
-/// A service that was never reached is not waited for longer than this when the run ends: so many attempts, or the
-/// first one that takes so long.
+/// At the end of the run, a service that was never reached gets so many attempts, or one that takes so long.
 const LAST_ATTEMPTS: u32 = 3;
 const LAST_WAIT: Duration = Duration::from_secs(5);
-/// From this failed upload in a row on, the user is told.
+/// The user is told when so many uploads in a row have failed.
 const TELL_UPLOADS: u32 = 3;
 
 pub(crate) enum Order {
-    /// More to register the run with; true when nothing further is to be waited for.
+    /// More facts to register the run with; true when no further ones are to be waited for.
     Facts(Map<String, Value>, bool),
     Closed(Batch),
-    /// The run has ended; until that moment somebody waits for what has not arrived.
+    /// The run has ended. The sink waits until that moment for what has not arrived.
     End(End, Batch, Instant),
 }
 
 pub(crate) struct Worker {
     pub(crate) upload: Upload,
     pub(crate) inbox: Receiver<Order>,
-    /// Told once when everything has arrived, or nothing more will be tried.
+    /// Sent once: true when everything has arrived, false when nothing more will be tried.
     pub(crate) done: Sender<bool>,
-    /// Unless everything is in memory.
+    /// `None` when everything is in memory.
     pub(crate) limit: Option<SpoolLimit>,
     pub(crate) backoff: Backoff,
     pub(crate) register_at: Instant,
     pub(crate) connect: left_behind::Connect,
-    /// What the user is told to send the rest with.
+    /// The command that sends the rest, for messages.
     pub(crate) upload_command: String,
     pub(crate) reached: bool,
     pub(crate) stopped: bool,
     /// Why the end of the run could not be written down.
     pub(crate) unsaved: Option<io::Error>,
-    /// When the run has ended, and how long somebody waits.
+    /// When the run ended, and until when the sink waits.
     pub(crate) ending: Option<(Instant, Instant)>,
 }
 
