@@ -14,7 +14,7 @@ use crate::inherited::Inherited;
 /// How the command has ended, once it has.
 static SETTLED: OnceLock<Ending> = OnceLock::new();
 
-/// Takes the sample of what there was at the end.
+/// Takes the last sample, of the state at the end.
 pub(crate) fn take_last_sample(running: &Running) {
     if !running.take_last_sample(PATIENCE) {
         log::warn!("the last sample could not be taken");
@@ -30,8 +30,8 @@ pub(crate) enum Ending {
 }
 
 impl Ending {
-    /// Whatever happens from now on, the program ends so. The next request to stop ends it at once: what the run still waits for
-    /// is not worth more than the user's patience. One that has arrived and was not taken counts as well.
+    /// From now on the program ends this way, whatever happens. The next request to stop ends it at once: what the run
+    /// still waits for is not worth more than the user's patience. A request that is pending counts as well.
     pub(crate) fn settle(self) {
         let _ = SETTLED.set(self);
         let heeds = |stop: &Signal| {
@@ -41,11 +41,11 @@ impl Ending {
         };
         let stops = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
         let stops: SigSet = stops.into_iter().filter(heeds).collect();
-        // Else the user waits.
+        // If this fails, the user waits.
         let _ = stops.thread_unblock();
     }
 
-    /// What was settled.
+    /// The ending that was settled.
     pub(crate) fn settled() -> Option<Self> {
         SETTLED.get().copied()
     }
@@ -82,10 +82,10 @@ extern "C" fn end_as_settled(_: c_int) {
     }
 }
 
-/// Ends this process by the signal. It returns where that cannot be: the first process of a container is not ended by
-/// its own signals.
+/// Ends this process by the signal. It returns where that does not work: the first process of a container is not ended
+/// by its own signals.
 fn die_of(signal: c_int) {
-    // The core that is of use is the command's. A `core_pattern` with a pipe heeds only the second of these.
+    // Only the command's core dump is of use. A `core_pattern` with a pipe heeds only the second of these calls.
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     // SAFETY: it sets a number.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) };
@@ -94,7 +94,7 @@ fn die_of(signal: c_int) {
     unsafe {
         let default: libc::sigaction = std::mem::zeroed();
         libc::sigaction(signal, &default, std::ptr::null_mut());
-        // To this thread: another one may read what is sent to the process.
+        // It goes to this thread: another thread may read signals to the process.
         libc::raise(signal);
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigaddset(&mut set, signal);

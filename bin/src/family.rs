@@ -12,7 +12,7 @@ use resource_tracker_sources::own_pid;
 
 use crate::waits_for_us::readers;
 
-/// What procfs shows of a process; `None` when it has none.
+/// What procfs shows of a process; `None` when the process is gone.
 pub(crate) fn stat(procfs: &Path, pid: i32) -> Option<Stat> {
     Stat::parse(&fs::read(procfs.join(format!("{pid}/stat"))).ok()?)
 }

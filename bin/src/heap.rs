@@ -1,11 +1,11 @@
 //! The C library's allocator, and what happens where it has no memory to give.
 //!
-//! Rust ends a program that gets none, and the code that a command ends with would be lost with it. (A hook that could be
-//! told of it is unstable, and an allocator may not panic.) So around a command a thread that gets none waits for ever, and
-//! what it did for the recording is not done any more. The first thread, which answers for the command, gets what it asks
-//! for out of a reserve: little, and soon given back. When the command has ended, so does the program.
+//! Rust ends a program that gets no memory, and with it the exit code of the command would be lost. (A hook for that is
+//! unstable, and an allocator may not panic.) So during a command, a thread that gets no memory waits for ever, and its
+//! part of the recording stops. The first thread, which returns the command's exit code, gets its memory from a
+//! reserve: it needs little, and soon gives it back. When the command has ended, so does the program.
 //!
-//! The C library as well ends a program, by `abort`, where it gets no memory for what a thread has of its own.
+//! The C library, too, ends a program by `abort` if it gets no memory for the data of a thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
@@ -21,7 +21,7 @@ use crate::inherited::Inherited;
 #[derive(Debug)]
 pub struct Heap;
 
-/// Whether there is a command to answer for.
+/// Whether a command's exit code must not be lost.
 static OUTLIVES_WANT: AtomicBool = AtomicBool::new(false);
 
 /// Whether a thread got no memory.
@@ -39,10 +39,10 @@ pub(crate) fn share_one() {
     }
 }
 
-/// From now on the first thread may have to answer for a command, and goes on where there is no memory.
+/// From now on there may be a command: the first thread goes on where there is no memory.
 pub(crate) fn outlive_want() {
     OUTLIVES_WANT.store(true, Ordering::Relaxed);
-    // The command would not get it back as it was.
+    // A SIGABRT that is ignored stays so: `exec` would not restore that for the command.
     if !Inherited::ignores(Signal::SIGABRT) {
         let action = SigAction::new(SigHandler::Handler(at_abort), SaFlags::empty(), SigSet::empty());
         // SAFETY: the handler makes nothing but system calls. The `exec` of the command puts the default back.
@@ -74,13 +74,13 @@ fn has_no_room() -> bool {
     }
 }
 
-/// The one that answers for the command.
+/// Whether this is the thread that returns the command's exit code.
 fn is_first_thread() -> bool {
     // SAFETY: both return a number.
     unsafe { libc::gettid() == libc::getpid() }
 }
 
-/// Whether some thread of this program does nothing any more.
+/// Whether a thread of this program waits for ever.
 pub(crate) fn is_in_want() -> bool {
     WANTS.load(Ordering::Relaxed)
 }
@@ -137,7 +137,7 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
-/// What a thread gets that the system has no memory for.
+/// The memory of a thread that gets none from the system.
 #[cold]
 fn in_want(layout: Layout) -> *mut u8 {
     if !OUTLIVES_WANT.load(Ordering::Relaxed) {
@@ -152,7 +152,7 @@ fn in_want(layout: Layout) -> *mut u8 {
     wait_for_ever()
 }
 
-/// Or until the command has ended.
+/// Waits for ever, or until the command has ended.
 fn wait_for_ever() -> ! {
     if !WANTS.swap(true, Ordering::Relaxed) {
         say();
@@ -166,7 +166,7 @@ fn wait_for_ever() -> ! {
     }
 }
 
-/// The logger would ask for memory.
+/// Warns without the logger, which would ask for memory.
 fn say() {
     const TEXT: &str =
         concat!(env!("CARGO_PKG_NAME"), ": warning: there is no memory left to record the command with\n");
@@ -211,7 +211,7 @@ impl Reserve {
         memory.addr().wrapping_sub(self.memory.get().addr()) < Self::SIZE
     }
 
-    /// A piece is not used any more.
+    /// Gives a piece back.
     fn give_back(&self) {
         let one_less = |state: u64| if state / Self::PIECE == 1 { 0 } else { state - Self::PIECE };
         let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| Some(one_less(state)));

@@ -31,7 +31,7 @@ pub(crate) struct Inherited {
     pipe: Option<SigAction>,
 }
 
-/// Where the arguments lie that `ps` shows: one after the other, as the kernel puts them.
+/// The place of the arguments that `ps` shows: one after the other, as the kernel puts them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CommandLine {
     start: *mut u8,
@@ -111,7 +111,7 @@ impl Inherited {
         }
     }
 
-    /// Where `ps` finds what it shows of this program.
+    /// The place of the arguments that `ps` shows.
     pub(crate) fn command_line(&self) -> CommandLine {
         self.command_line
     }
@@ -130,7 +130,7 @@ impl Inherited {
         asked == 0 && found.sa_sigaction == libc::SIG_IGN
     }
 
-    /// Signals that were not blocked when the program started reach this thread again, except these.
+    /// Unblocks all signals in this thread that were not blocked when the program started, except these.
     pub(crate) fn let_through_all_but(&self, signals: &SigSet) -> nix::Result<()> {
         let mut mask = self.mask;
         mask.extend(signals);

@@ -56,7 +56,8 @@ const USAGE: i32 = 2;
 /// The program's name, in messages and in the version key of a sample.
 const PROGRAM: &str = env!("CARGO_PKG_NAME");
 
-/// Defines the program's `main`, and its allocator: the system's, with a reserve for whoever answers for the command.
+/// Defines the program's `main`, and its allocator: the system's, with a reserve for the thread that returns the
+/// command's exit code.
 ///
 /// It is C's `main` and not Rust's, because the start-up code of Rust's ignores SIGPIPE and opens descriptors that were
 /// closed, and a command that is wrapped would inherit both.

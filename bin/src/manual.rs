@@ -107,7 +107,7 @@ pub(crate) fn page_of(words: &[String]) -> Result<Vec<u8>, String> {
     Ok(page(tool))
 }
 
-/// As the command line is, but for what reads better on a page.
+/// The command line, changed where that reads better on a page.
 fn command() -> Command {
     let mut command =
         with_values_in_words(cli::command().disable_help_subcommand(true).subcommand_help_heading("TOOLS"));
@@ -115,7 +115,7 @@ fn command() -> Command {
     command
 }
 
-/// The values that a flag can have, in its sentence.
+/// Adds the values that a flag can have to its sentence.
 fn with_values_in_words(command: Command) -> Command {
     let command = command.mut_args(|flag| {
         let values = flag.get_possible_values();
@@ -147,14 +147,14 @@ fn write_page(command: &Command, page: &mut Vec<u8>) -> std::io::Result<()> {
     let is_program = command.get_name() == crate::PROGRAM;
     let source = format!("{} {}", crate::PROGRAM, env!("CARGO_PKG_VERSION"));
     let usage = command.clone().render_usage().to_string();
-    // Every flag of a tool is in its usage otherwise.
+    // Without this, the synopsis has every flag of a tool.
     let used = command.clone().override_usage(usage.trim_start_matches("Usage: ").to_owned());
     let man = Man::new(used).title(name(command).to_uppercase()).source(source).manual("User Commands");
-    // With an empty date the others would take its place.
+    // With an empty date, the other parts of the title would move to its place.
     let man = man.date(" ");
     man.render_title(page)?;
     let mut head = Roff::new();
-    // Names of flags and pages are not to be taken apart.
+    // Names of flags and pages must not be broken across lines.
     head.control("nh", []);
     head.control("ad", ["l"]);
     head.control("SH", ["NAME"]);
@@ -195,7 +195,7 @@ fn write_page(command: &Command, page: &mut Vec<u8>) -> std::io::Result<()> {
     rest.to_writer(page)
 }
 
-/// What stands behind the name: no sentence, and in small letters.
+/// The text behind the name: without a full stop, and with a small first letter.
 fn in_a_sentence(command: &Command) -> String {
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
     let mut letters = about.trim_end_matches('.').chars();

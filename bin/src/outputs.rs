@@ -24,7 +24,7 @@ pub(crate) fn default_sink(
     wraps_command: bool,
 ) -> Result<Settings, ConfigError> {
     let columns = tracker.csv_columns.and_then(|columns| as_text(&columns));
-    // Who sits there wants to know what the command took, and reads no samples.
+    // A person wants to know what the command took, and reads no samples.
     let is_read_by_person = wraps_command && std::io::stderr().is_terminal() && !tracker.quiet;
     let wants_samples = tracker.output.is_some() || tracker.format.is_some() || columns.is_some();
     let shows_summary = is_read_by_person && (tracker.output.is_some() || !wants_samples);

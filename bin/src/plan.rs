@@ -1,4 +1,4 @@
-//! What a run is going to do, as `config check` looks at it and as the run itself does.
+//! The plan of a run, the same for `config check` and for the run itself.
 
 use anyhow::Context;
 use resource_tracker_core::config::ByName;
@@ -6,7 +6,7 @@ use resource_tracker_core::{Settings, SinkConfig, SourceConfig};
 
 use crate::tables::{JobTable, TrackerTable};
 
-/// A run as it is configured, looked at as closely as can be without opening anything.
+/// A run as it is configured, checked as far as is possible without opening anything.
 pub(crate) struct Plan {
     pub(crate) tracker: TrackerTable,
     pub(crate) job: JobTable,

@@ -1,4 +1,4 @@
-//! Which plugins are loaded: those that the user named, and none else.
+//! Which plugins are loaded: those that the user named, and no others.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,8 +36,8 @@ pub(crate) fn load(cli: &Cli, settings: &Settings) -> anyhow::Result<Registry> {
     Ok(registry)
 }
 
-/// The libraries in a folder, by name. Each is looked at when it is loaded, and that ends the run when it is not trusted; the
-/// folder is looked at here, because it counts also for what is not in it.
+/// The libraries in a folder, by name. Each one is checked when it is loaded, and ends the run if it is not trusted.
+/// The folder itself is checked here, because who controls it can also remove libraries.
 fn folder(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     trust::check_folder(directory)?;
     let entries = fs::read_dir(directory).context("cannot be read")?;

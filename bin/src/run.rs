@@ -24,8 +24,8 @@ use crate::{standalone, surroundings, wrapper};
 /// What is wrong with the configuration or with an output; no command was started.
 pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
     let file = config_file(cli);
-    // Before anything foreign is loaded: a thread that it starts takes over what is blocked here, and takes no signal of
-    // the command's, nor one that would end this process.
+    // This comes before foreign code is loaded: its threads inherit the blocked signals, and so take none that is meant
+    // for the command or would end this process.
     SigSet::all().thread_block()?;
     let settings = settings(cli, &file)?;
     let derivations = settings.registry().derivations();
@@ -54,7 +54,7 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
             }
             tracker = tracker.own_source("marks", marks, MarkSource::SCHEDULE);
         }
-        // Where there is no room for its pipe, nothing is heard.
+        // Where there is no room for its pipe, marks are not read.
         Some(Err(error)) if error.kind() == ErrorKind::InvalidInput => (),
         Some(Err(error)) => log::warn!("marks of the command are not heard: {error}"),
         None => (),
@@ -69,14 +69,14 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
     Ok(wrapper::run(tracker, &cli.command, inherited, &options, &end))
 }
 
-/// Adds what tells of the run itself.
+/// Adds the sources about the run itself.
 pub(crate) fn with_run(tracker: Tracker, end: &RunEnd) -> Tracker {
     let run = tracker.run().clone();
     let tracker = tracker.own_source("run", RunSource::new(move || description(run)), RunSource::SCHEDULE);
     tracker.own_source("outcome", OutcomeSource::new(end.clone()), OutcomeSource::SCHEDULE)
 }
 
-/// Adds the sources that are configured, and what follows from them.
+/// Adds the configured sources, and the derivations from their figures.
 ///
 /// # Errors
 /// When a derivation cannot be built.
@@ -94,11 +94,12 @@ pub(crate) fn with_sources(
     Ok(tracker)
 }
 
-/// So many words of a command are told, and so many bytes. To mask a word takes some microseconds, and a byte up to two.
+/// A sample has at most so many words of a command, and so many bytes. To mask a word takes some microseconds, and a
+/// byte up to two.
 const COMMAND_WORDS: usize = 256;
 const COMMAND_BYTES: usize = 64 * 1024;
 
-/// What the first sample says of the run.
+/// The section of the first sample about the run.
 fn description(mut run: Run) -> RunMetrics {
     let mut bytes = 0;
     let fits = |word: &&OsString| {

@@ -6,9 +6,9 @@ use resource_tracker_report::{Advice, Demand, Offer, cheapest_server, least_pric
 use resource_tracker_sinks::http;
 use url::Url;
 
-/// An answer takes so long at most.
+/// The time for an answer.
 const LIMIT: Duration = Duration::from_secs(10);
-/// The cheapest ones can be without a price for an hour.
+/// How many to ask for: the cheapest ones can be without a price for an hour.
 const SERVERS: &str = "25";
 const MIB_PER_GIB: f64 = 1024.0;
 /// No vendor, and no type of a machine, has a longer one.
@@ -19,17 +19,17 @@ pub(crate) struct Servers {
     url: Url,
 }
 
-/// A machine, and what is missing in what is said of it.
+/// An offer, and what is missing in it.
 pub(crate) struct Found {
     pub(crate) offer: Offer,
     pub(crate) problem: Option<String>,
 }
 
 impl Servers {
-    /// At this address, which is that of the whole service.
+    /// The service at this address.
     ///
     /// # Errors
-    /// When it is none that may be spoken to.
+    /// When requests may not go to that address.
     pub(crate) fn at(url: &str, allow_http: bool) -> Result<Self, String> {
         Ok(Self { url: http::address("--servers", url, allow_http, "say --allow-http")? })
     }
@@ -37,7 +37,7 @@ impl Servers {
     /// The cheapest machine that holds what is demanded.
     ///
     /// # Errors
-    /// In words, when the service does not tell.
+    /// When the service does not answer, or knows no such machine.
     pub(crate) fn cheapest(&self, demand: Demand) -> Result<Found, String> {
         let what = self.path(&["servers"]).to_string();
         let answer = http::get(&what, &self.query(&demand.advice), LIMIT)?;
@@ -50,11 +50,12 @@ impl Servers {
         Ok(Found { offer: Offer::new(demand, cheapest, present), problem })
     }
 
-    /// What an hour costs of the machine that the run was on: the least in its region, or anywhere. `None`: nobody knows.
+    /// What the machine that the run was on costs for an hour: the least in its region, or anywhere. `None` if that is
+    /// not known.
     fn present_price(&self, demand: &Demand) -> Result<Option<f64>, String> {
         let cloud = demand.cloud.as_ref();
         let names = cloud.and_then(|cloud| cloud.cloud_vendor_id.as_deref().zip(cloud.cloud_instance_type.as_deref()));
-        // What a recording says must not lead to another page.
+        // Names from a recording must not lead to another page.
         let is_name = |name: &str| !matches!(name, "" | "." | "..") && name.len() <= LONGEST_NAME;
         let Some((vendor, name)) = names.filter(|(vendor, name)| is_name(vendor) && is_name(name)) else {
             return Ok(None);
@@ -75,7 +76,7 @@ impl Servers {
 
     fn query(&self, advice: &Advice) -> Url {
         let mut url = self.path(&["servers"]);
-        // It is asked in GiB, and answers in MiB.
+        // The service takes GiB, and answers in MiB.
         let gib = |mib: u64| (mib as f64 / MIB_PER_GIB).to_string();
         let mut query = url.query_pairs_mut();
         query.append_pair("vcpus_min", &advice.cores.to_string()).append_pair("memory_min", &gib(advice.memory_mib));

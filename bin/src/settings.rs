@@ -22,7 +22,7 @@ pub(crate) fn config_file(cli: &Cli) -> ConfigFile {
     }
 }
 
-/// The whole configuration. That its file cannot be used is no error, but is said; so is a variable that says nothing.
+/// The whole configuration. A file that cannot be used is no error but a warning, and so is a variable without effect.
 pub(crate) fn settings(cli: &Cli, file: &ConfigFile) -> anyhow::Result<Settings> {
     if let Some(problem) = file.problem() {
         log::warn!("{problem}; the defaults are used");

@@ -30,7 +30,7 @@ impl Arrived {
         self.code == SI_KERNEL
     }
 
-    /// Whether it tells of a child that has ended, stopped or gone on. A process can send that signal as any other.
+    /// Whether the kernel reports a child that has ended, stopped or gone on. A process can send the same signal.
     pub(crate) fn is_of_child(&self) -> bool {
         self.number == Signal::SIGCHLD as i32 && self.code > 0
     }

@@ -1,5 +1,5 @@
-//! Room for the stack of the first thread, where who started this program left it less than the tracker needs: a small soft
-//! `RLIMIT_STACK`, which a command can run with.
+//! Room for the stack of the first thread, if the program is started with less than the tracker needs: with a small
+//! soft `RLIMIT_STACK`, which is enough for many a command.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

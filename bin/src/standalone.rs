@@ -1,5 +1,5 @@
-//! A run without a command: it goes on until it is told to stop, until nobody reads, or until the process that it looks
-//! at has ended.
+//! A run without a command: it goes on until a signal stops it, until no sink has a reader, or until the process that
+//! it watches has ended.
 
 use std::sync::{Mutex, mpsc};
 use std::time::Instant;
@@ -40,7 +40,7 @@ pub(crate) fn run(mut tracker: Tracker, host: Host, inherited: &Inherited, end: 
         was_told = poll(&mut ready, limit.as_ref()).is_ok() && ready[..2].iter().any(|file| !file.revents().is_empty());
     }
     if was_told {
-        // That was heard.
+        // Signals that have arrived by now ask for this very stop.
         while signals.next_if_any().is_some() {}
     }
     Ending::Exited(0).settle();

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use resource_tracker_core::Job;
 
-/// A system that starts jobs, and the variables in which it tells what it calls them.
+/// A system that starts jobs, and the variables that have its names for them.
 struct System {
-    /// Its presence.
+    /// A variable that shows that the system is there.
     marker: &'static str,
     name: &'static str,
     role: Role,
@@ -30,7 +30,7 @@ const TASK: Field = |job| &mut job.task_name;
 const RUN: Field = |job| &mut job.external_run_id;
 const IMAGE: Field = |job| &mut job.container_image;
 
-/// Workflows come before batch systems, and these before clusters: who is nearer to the user names the run.
+/// Workflows come before batch systems, and these before clusters: the system nearest to the user names the run.
 const SYSTEMS: [System; 14] = [
     System {
         marker: "METAFLOW_RUN_ID",
@@ -125,13 +125,13 @@ const SYSTEMS: [System; 14] = [
         marker: "KUBERNETES_SERVICE_HOST",
         name: "k8s",
         role: Role::Executor,
-        // A pod is called as its host is.
+        // The host name of a pod is its own name.
         fields: &[(RUN, &["HOSTNAME"])],
     },
     System { marker: "container", name: "", role: Role::Executor, fields: &[] },
 ];
 
-/// Rank and number of processes under MPI, and what says so.
+/// The variables with the rank and the number of processes under MPI.
 const RANKS: [(&str, &str); 4] = [
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMIX_RANK", "PMIX_SIZE"),
@@ -139,7 +139,7 @@ const RANKS: [(&str, &str); 4] = [
     ("SLURM_PROCID", "SLURM_NTASKS"),
 ];
 
-/// Fills in what the user did not say.
+/// Fills in what the user did not set.
 pub(crate) fn complete(job: &mut Job, command: &[OsString], variable: impl Fn(&str) -> Option<String>, root: &Path) {
     let variable = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
     for system in SYSTEMS {

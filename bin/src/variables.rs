@@ -45,7 +45,7 @@ const TEXTS: [(&str, &str); 24] = [
 /// Variables that hold something else.
 const OTHERS: [&str; 6] = [CONFIG, ENABLE, DISABLE, PLUGIN, TAG, SPOOL_MAX];
 
-/// The layer of the environment, but for what [`plugins`] says.
+/// The layer of the environment, except for [`plugins`].
 pub(crate) fn layer(settings: Settings) -> Result<Settings, ConfigError> {
     let mut settings = settings.environment(PREFIX, &TEXTS, std::env::vars_os())?;
     if let Some(text) = text(SPOOL_MAX) {
@@ -70,8 +70,8 @@ pub(crate) fn layer(settings: Settings) -> Result<Settings, ConfigError> {
     Ok(settings)
 }
 
-/// Leaves out those fields of the machine of which a variable says so: `TRACKER_HOST_IP=0`, or set to nothing. They come on top of
-/// those that are left out by a key.
+/// Leaves out fields of the machine whose variable is 0 or empty: `TRACKER_HOST_IP=0`. Fields that a key leaves out
+/// stay out as well.
 pub(crate) fn suppress(mut settings: Settings) -> Settings {
     let is_suppressed =
         |field: &&&str| std::env::var(of_host(field)).is_ok_and(|value| matches!(value.trim(), "" | "0"));
@@ -80,13 +80,13 @@ pub(crate) fn suppress(mut settings: Settings) -> Settings {
         return settings;
     }
     let origin = fields.iter().map(|field| of_host(field)).collect::<Vec<_>>().join(", ");
-    // What is wrong with a component or with its list is said where it is built.
+    // Errors in a component or in its list are reported where it is built.
     let sources = settings.components(Kind::Source).unwrap_or_default();
     for source in sources.into_iter().filter(|source| source.component_type.name == "host") {
         let list = source.values().remove("suppress").unwrap_or_else(|| serde_json::json!([]));
         if let Ok(mut list) = serde_json::from_value::<Vec<String>>(list) {
             list.extend(fields.iter().map(|field| (*field).to_owned()));
-            // Above all, because it holds what all others say.
+            // This layer is above all others, because its list includes theirs.
             settings = settings.set_at(Origin::flag(&origin), [Kind::Source.table(), &source.name, "suppress"], list);
         }
     }
@@ -98,8 +98,8 @@ pub(crate) fn plugins() -> Vec<String> {
     list(PLUGIN)
 }
 
-/// Variables that say nothing, because there is no such key or no such name. Of names without a key's two underscores only
-/// those count that are nearly one of ours: other programs have variables that begin with `TRACKER_` as well.
+/// Variables without effect, because there is no such key or no such name. A name without the two underscores of a key
+/// counts only if it is nearly one of ours: other programs have variables that begin with `TRACKER_` as well.
 pub(crate) fn ignored(settings: &Settings) -> Vec<String> {
     let mut problems: Vec<String> = settings.ignored_variables().iter().map(ConfigError::to_string).collect();
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());

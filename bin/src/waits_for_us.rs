@@ -23,7 +23,7 @@ fn pipes(procfs: &Path, pid: i32, reads: bool) -> HashSet<u64> {
     entries.filter_map(pipe).collect()
 }
 
-/// Those of these processes that read what this program writes into a pipe, or what one of them makes of it.
+/// Those of these processes that read what this program writes into a pipe, directly or by way of each other.
 pub(crate) fn readers(procfs: &Path, own: i32, mut others: Vec<i32>) -> HashSet<i32> {
     let (mut found, mut written) = (HashSet::new(), pipes(procfs, own, false));
     loop {

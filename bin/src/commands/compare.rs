@@ -14,7 +14,7 @@ use super::summary::kinds;
 use crate::cli::Cli;
 use crate::tools::CompareTool;
 
-/// They are all in memory at once.
+/// All of them are in memory at once.
 const MOST_RUNS: usize = 100_000;
 
 /// What is kept of a run.
@@ -22,7 +22,7 @@ struct Run {
     path: PathBuf,
     figures: Figures,
     problems: Vec<String>,
-    /// How it ended, when that was not with 0.
+    /// How it ended, if not with 0.
     failure: Option<String>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn compare(cli: &Cli, tool: &CompareTool) -> anyhow::Result<i32> {
     let has_limits_alone = tool.conditions().next().is_some() && !tool.conditions().any(Condition::needs_baseline);
     let (baseline, new) = match files {
         [_, ..] if !baseline.is_empty() => (baseline, files),
-        // Values need nothing to be compared with.
+        // Limits on values need no baseline.
         [_] if has_limits_alone => (&files[..0], files),
         [] => bail!("all files are the baseline; put -- in front of the new runs: --baseline old.jsonl -- new.jsonl"),
         [file] => {
@@ -62,7 +62,7 @@ pub(crate) fn compare(cli: &Cli, tool: &CompareTool) -> anyhow::Result<i32> {
                 Answer::NotKnown => "it is not known of every run".to_owned(),
                 _ => condition.finding(&before, &after),
             };
-            // A change is one of all runs together.
+            // A change is the change of all runs together.
             let has_culprits = new.len() == 1 || !condition.needs_baseline();
             let culprits = new.iter().filter(|run| has_culprits && answer(&[&run.figures]) != wanted);
             Some(format!("{}{word} {condition}: {found}", named(&culprits.collect::<Vec<_>>())))
@@ -76,7 +76,8 @@ pub(crate) fn compare(cli: &Cli, tool: &CompareTool) -> anyhow::Result<i32> {
     Ok(i32::from(!broken.is_empty()))
 }
 
-/// What failed before its time took little. Whoever expects a failure says so by a limit on `exit_code`.
+/// Runs that failed: they may have used little only because they ended early. A limit on `exit_code` says that failures
+/// are expected.
 fn failures(new: &[Run], tool: &CompareTool) -> Vec<String> {
     if tool.conditions().next().is_none() || tool.conditions().any(|condition| condition.figure().name == "exit_code") {
         return Vec::new();
@@ -87,7 +88,7 @@ fn failures(new: &[Run], tool: &CompareTool) -> Vec<String> {
         .collect()
 }
 
-/// A file can have many runs: each sentence is said once of it.
+/// Warns of each problem once for a file, which can have many runs.
 fn warn_of_problems<'a>(runs: impl Iterator<Item = &'a Run>) {
     let mut said = BTreeMap::<(&Path, &str), u64>::new();
     for run in runs {
@@ -101,7 +102,7 @@ fn warn_of_problems<'a>(runs: impl Iterator<Item = &'a Run>) {
     }
 }
 
-/// The runs that something is said of, in front of that.
+/// Names the runs that a sentence is about, in front of it.
 fn named(runs: &[&Run]) -> String {
     match runs {
         [] => String::new(),

@@ -1,4 +1,4 @@
-//! `completions`: the scripts for the shells, and what these ask for.
+//! `completions`: the scripts for the shells, and the words that these ask for.
 
 use std::ffi::OsString;
 
@@ -32,7 +32,8 @@ pub(crate) fn completions(shell: Shell) -> anyhow::Result<i32> {
     }
 }
 
-/// What may stand at the place of a word: a line of what the shell has to offer, and a line for each word.
+/// Prints what may stand at the place of a word: a line that tells the shell what to add itself, and a line for each
+/// word.
 pub(crate) fn completions_at(cli: &Cli, shell: Shell, place: usize, words: &[OsString]) -> anyhow::Result<i32> {
     let words: Vec<String> = words.iter().take(place + 1).map(|word| word.to_string_lossy().into_owned()).collect();
     let (numbers, joined): (Vec<usize>, Vec<String>) = match shell {
@@ -43,14 +44,14 @@ pub(crate) fn completions_at(cli: &Cli, shell: Shell, place: usize, words: &[OsS
     command.build();
     let found = completion(&command, &joined, &|flag| values(cli, flag));
     let last = joined.last().map_or("", |word| word.trim_start_matches(QUOTES));
-    // Bash knows the part behind the last `=` alone.
+    // Bash completes only the part behind the last `=`.
     let own = words.last().filter(|word| *word != "=").map_or("", |word| word.trim_start_matches(QUOTES));
     let known = last.strip_suffix(own).unwrap_or_default();
     let mut text = match found.shell_hint {
         ShellHint::Nothing => "nothing\n".to_owned(),
         ShellHint::Files => "files\n".to_owned(),
         ShellHint::Folders => "folders\n".to_owned(),
-        // It may be the one that follows.
+        // The command may begin with the next word, which is not there yet.
         ShellHint::Command(word) => format!("command {}\n", numbers.get(word).copied().unwrap_or(words.len())),
     };
     for Word { text: word, about } in found.words {
@@ -64,7 +65,7 @@ pub(crate) fn completions_at(cli: &Cli, shell: Shell, place: usize, words: &[OsS
     print(text.as_bytes())
 }
 
-/// Whether no shell takes it for more than a word: somebody else can have written the configuration.
+/// Whether no shell takes it for more than a word: another user may have written the configuration that it comes from.
 fn is_plain(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }

@@ -33,10 +33,10 @@ fn check(cli: &Cli) -> anyhow::Result<i32> {
     Ok(1)
 }
 
-/// Everything that is wrong, and last what a run would end with, if that is something else.
+/// Everything that is wrong. The error that a run would end with comes last, if it is not among them.
 fn problems(cli: &Cli, file: &ConfigFile) -> Vec<String> {
     let settings = settings_with(cli, file);
-    // Without the plugins, their components are unknown; that they cannot be loaded is said below.
+    // Without the plugins, their components are unknown; if they cannot be loaded, that is reported below.
     let registry = settings.as_ref().map(|settings| settings.registry().clone()).unwrap_or_default();
     let texts = |errors: Vec<ConfigError>| errors.iter().map(ConfigError::to_string).collect::<Vec<_>>();
     let mut problems = texts(tables_and_file(registry, file).check());

@@ -25,7 +25,7 @@ pub(crate) fn man_pages(dir: &Path) -> anyhow::Result<i32> {
     Ok(0)
 }
 
-/// Puts a new file in the place of what is there, which can be a link or a pipe of somebody else's in that folder.
+/// Replaces what is there by a new file: in such a folder, another user may have put a link or a pipe there.
 fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let new = path.with_extension(format!("new-{}", std::process::id()));
     let mut file = File::options().write(true).create_new(true).open(&new)?;

@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::family;
 
-/// A chain of parents that is longer is none.
+/// No chain of parents is longer.
 const ANCESTORS: usize = 1000;
 /// A line that is not longer than this is written whole or not at all. `PIPE_BUF`
 const LONGEST_LINE: usize = 4096;
@@ -39,14 +39,14 @@ pub(crate) fn mark(name: Option<&str>, begin: bool, end: bool) -> anyhow::Result
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             log::warn!("the tracker has not read earlier marks yet; this one is lost")
         }
-        // It has ended.
+        // The tracker has ended.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => (),
         written => written.context("cannot tell the tracker")?,
     }
     Ok(0)
 }
 
-/// The pipe of the nearest tracker around this process that may be told something.
+/// The pipe of the nearest tracker above this process that takes marks.
 fn pipe_of_tracker() -> Option<File> {
     let parent = |pid: &i32| family::stat(Path::new("/proc"), *pid).map(|stat| stat.parent).filter(|pid| *pid > 0);
     let own = rustix::process::getpid().as_raw_nonzero().get();
@@ -54,7 +54,7 @@ fn pipe_of_tracker() -> Option<File> {
     ancestors.find_map(|pid| is_tracker(pid).then(|| pipe_of(pid))?)
 }
 
-/// Whether it runs a program of this name, or this very one.
+/// Whether the process runs a program of this name, or this very program.
 fn is_tracker(pid: i32) -> bool {
     let path = format!("/proc/{pid}/exe");
     let is_named = fs::read_link(&path).is_ok_and(|exe| {
@@ -65,7 +65,8 @@ fn is_tracker(pid: i32) -> bool {
     is_named || file(&path).is_ok_and(|theirs| file("/proc/self/exe").is_ok_and(|own| own == theirs))
 }
 
-/// The tracker's pipe is open for reading, and is inherited by nobody; what it inherited itself is not so.
+/// The pipe for marks among the tracker's descriptors. It is close-on-exec; a descriptor that the tracker inherited is
+/// not.
 fn pipe_of(tracker: i32) -> Option<File> {
     let wanted = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC;
     MARK_DESCRIPTORS.into_iter().find_map(|number| {
@@ -77,12 +78,12 @@ fn pipe_of(tracker: i32) -> Option<File> {
     })
 }
 
-/// The pipe that this leads to, for writing. Whose descriptor it is can put another file there at any time: what is there is held
-/// first, and then looked at, and only what is held is written to.
+/// Opens the pipe at this path for writing. The owner of the descriptor can put another file there at any time, so the
+/// file is held first, then looked at, and only the file that is held is opened.
 fn pipe_at(path: &str) -> Option<File> {
     let held = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let place = format!("/proc/self/fd/{}", held.as_raw_fd());
-    // One that has no name: a FIFO in a folder is somebody else's.
+    // Only a pipe without a name: a FIFO in a folder is not a tracker's.
     let is_pipe = fs::read_link(&place).is_ok_and(|target| target.to_string_lossy().starts_with("pipe:["));
     is_pipe.then(|| File::options().append(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(place).ok())?
 }

@@ -1,4 +1,4 @@
-//! The tools beside running: what is there, what is configured, what a sample looks like.
+//! The tools, for all but a run: what is there, what is configured, what a sample looks like.
 
 mod compare;
 mod completions;

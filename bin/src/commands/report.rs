@@ -11,16 +11,16 @@ use super::standard_output::print;
 use super::summary::kinds;
 use crate::cli::Cli;
 
-/// Where a report goes that nobody named a file for.
+/// Where a report goes if no file is named.
 const DEFAULT: &str = "report.html";
-/// A page that has more is slow to open.
+/// A page with more runs is slow to open.
 const MOST_RUNS: usize = 1000;
 /// Points of a line, where there is one run. Several share them.
 const POINTS: usize = 1024;
 const FEWEST_POINTS: usize = 32;
 /// Points of all charts of a page. With as many it has seven megabytes.
 const ALL_POINTS: usize = 256 << 10;
-/// Bytes of all summaries of a page, of which one has some thousand. Beyond them they are without details.
+/// Bytes of all summaries of a page; one has some thousand. Further summaries are without details.
 const SUMMARIES: usize = 4 << 20;
 
 pub(crate) fn report(cli: &Cli, files: &[PathBuf]) -> anyhow::Result<i32> {

@@ -13,7 +13,8 @@ use crate::servers::{Found, Servers};
 use crate::settings::{config_file, settings};
 use crate::tools::SummaryTool;
 
-/// Of all sections, those of the plugins that are configured as well. Recordings can be read without a configuration.
+/// The kinds of the figures of all sections, those of configured plugins included. Recordings can be read without a
+/// configuration.
 pub(super) fn kinds(cli: &Cli) -> Kinds {
     let registry = match settings(cli, &config_file(cli)) {
         Ok(settings) => settings.registry().clone(),
@@ -28,7 +29,7 @@ pub(super) fn kinds(cli: &Cli) -> Kinds {
 const NOBODY_ASKED: &str =
     "--servers: nobody was asked, because no run that is known to have ended well says what it needs";
 
-/// How it is said.
+/// The form of the output.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Text(Look),
@@ -68,7 +69,7 @@ pub(crate) fn summary(cli: &Cli, tool: &SummaryTool) -> anyhow::Result<i32> {
     }
 }
 
-/// Says what the next run would cost, and returns 1 when that is not known in full. What was said before stands.
+/// Prints what the next run would cost. Returns 1 if that is not known in full; the summaries are printed by then.
 fn say_cheapest(servers: &Servers, demand: Option<Demand>, form: Form) -> anyhow::Result<i32> {
     let found = demand.map_or_else(|| Err(NOBODY_ASKED.to_owned()), |demand| servers.cheapest(demand));
     let problem = match found {

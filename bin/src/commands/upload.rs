@@ -10,13 +10,13 @@ use crate::cli::Cli;
 use crate::settings::{config_file, settings};
 use crate::tables::SENTINEL;
 
-/// What became of the runs, and what was said of them.
+/// What happened to the runs, and which messages were given.
 #[derive(Default)]
 struct Count {
     waiting: u32,
     sent: u32,
     left: u32,
-    /// The others would meet the same.
+    /// The other runs cannot be sent either.
     is_given_up: bool,
     has_said_that_it_waits: bool,
 }

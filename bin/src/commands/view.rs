@@ -1,4 +1,4 @@
-//! `view`: what happens, on the terminal.
+//! `view`: live or recorded samples on the terminal.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -25,10 +25,10 @@ use crate::settings::{config_file, settings};
 use crate::signals::Signals;
 use crate::tables::{JobTable, TrackerTable};
 
-/// What asks the network who rents the machine out. It is on for a token, and of no use here.
+/// The source that asks the cloud, over the network. A token turns it on, and it is of no use here.
 const CLOUD: &str = "cloud";
 
-/// By these the program dies, when the terminal is as it was before.
+/// Signals that end the program as usual, once the terminal is as it was before.
 const FATAL: [Signal; 2] = [Signal::SIGQUIT, Signal::SIGABRT];
 
 /// So many processes of a job are listed, unless it is configured how many.
@@ -49,7 +49,7 @@ pub(crate) fn view(cli: &Cli, inherited: &Inherited, file: Option<&Path>, speed:
             "view reads keys from the terminal, and - is the terminal; name a file, or let another program write to the pipe"
         );
     }
-    // Before anything foreign is loaded, whose threads then take no signal of ours.
+    // This comes before foreign code is loaded: its threads then take none of these signals.
     SigSet::all().thread_block()?;
     let source = match (file, speed) {
         (None, _) => Source::Live,
@@ -71,7 +71,7 @@ pub(crate) fn view(cli: &Cli, inherited: &Inherited, file: Option<&Path>, speed:
     let stop = move || {
         if let Ok(arrived) = signals.next() {
             if FATAL.iter().any(|signal| *signal as i32 == arrived.number) {
-                // It is asked for once the terminal is as before.
+                // The main thread asks for it once the terminal is as before.
                 let _ = fatal.send(arrived.number);
             }
             feed.stop();
@@ -89,7 +89,7 @@ pub(crate) fn view(cli: &Cli, inherited: &Inherited, file: Option<&Path>, speed:
     }
 }
 
-/// Starts a tracker whose samples go to the screen and nowhere else. Who tracks a process is stopped by its end.
+/// Starts a tracker whose samples go to the screen and nowhere else. With a process to track, it stops when that ends.
 fn live(cli: &Cli, screen: &mut Screen) -> anyhow::Result<Option<Running>> {
     let settings = settings(cli, &config_file(cli))?;
     let settings = settings.set(Origin::default_of("view"), "sources.process.top", BUSIEST);
@@ -124,7 +124,7 @@ fn watch(tracker: Tracker, pid: i32, host: Host, end: RunEnd) -> anyhow::Result<
             let limit = Timespec { tv_sec: look.as_secs() as i64, tv_nsec: look.subsec_nanos().into() };
             let mut ready: Vec<PollFd> =
                 process.map(|process| PollFd::from_borrowed_fd(process, PollFlags::IN)).into_iter().collect();
-            // What can go wrong is an interruption: then it is looked at sooner.
+            // The only error is an interruption: then the next look comes sooner.
             let _ = poll(&mut ready, Some(&limit));
         }
         end.tell(Outcome::default(), began.elapsed());

@@ -1,8 +1,8 @@
 //! What may stand at a place of the command line, for the completion of a shell.
 //!
-//! The script of the shell asks for it at every TAB. Names of files and whatever belongs to the wrapped command are left to the
-//! shell, which knows how to quote the ones, and what that command takes. The scripts of clap_complete do neither, and take words
-//! of the command for those of the tracker; so they are for the other shells.
+//! The script of the shell asks for it at every TAB. Names of files, and words of the wrapped command, are left to the
+//! shell: it knows how to quote names, and what that command takes. The scripts of clap_complete leave neither to it,
+//! and take words of the command for words of the tracker; so they are for the other shells.
 
 use clap::{Arg, Command, ValueHint};
 
@@ -13,7 +13,7 @@ pub(crate) const ZSH: &str = include_str!("resource-tracker.zsh");
 /// The script of fish.
 pub(crate) const FISH: &str = include_str!("resource-tracker.fish");
 
-/// What `man-page` is asked about: a tool, word by word.
+/// The argument of `man-page`: a tool, word by word.
 const TOOL_WORDS: &str = "tool";
 
 /// A word that may stand there.
@@ -47,8 +47,8 @@ pub(crate) struct Completion {
     pub(crate) shell_hint: ShellHint,
 }
 
-/// What may stand at the place of the last of these words, the first of which is the program itself. The command must be built.
-/// `values` knows those of flags that clap does not know.
+/// What may stand at the place of the last of these words, the first of which is the program itself. The command must
+/// be built. `values` gives the values of flags for which clap has none.
 pub(crate) fn completion(command: &Command, words: &[String], values: &dyn Fn(&Arg) -> Vec<Word>) -> Completion {
     let Some((last, before)) = words.split_last() else { return ShellHint::Nothing.alone() };
     let (mut tool, mut is_tool) = (command, false);
@@ -120,7 +120,7 @@ fn waiting_for_value<'a>(tool: &'a Command, flag: &str) -> Option<&'a Arg> {
     flag[at..].chars().nth(1).is_none().then_some(found)
 }
 
-/// The values that may stand for this one behind `prefix`; in a list, for its last item.
+/// The values that may stand for this argument behind `prefix`; in a list, for its last item.
 fn of_value(argument: &Arg, prefix: &str, value: &str, values: &dyn Fn(&Arg) -> Vec<Word>) -> Completion {
     let before = argument.get_value_delimiter().and_then(|comma| value.rfind(comma)).map_or("", |at| &value[..=at]);
     let possible = argument.get_possible_values();

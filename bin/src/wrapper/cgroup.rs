@@ -1,4 +1,4 @@
-//! A cgroup for the command alone, where the tracker may make one: it counts what no process is left to tell of.
+//! A cgroup for the command alone, where the tracker may make one: it also counts what ended processes used.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
 const PREFIX: &str = "resource-tracker.";
 
-/// As many names are tried: in another pid namespace somebody can have the same id.
+/// How many names are tried: in another pid namespace, a tracker can have the same process id.
 const NUMBERS: u32 = 16;
 
 /// The directories that were made, each locked while this program lives. They are removed when it is dropped; after a
@@ -33,8 +33,8 @@ struct Made {
 }
 
 impl OwnCgroup {
-    /// Makes what can be made and is not noticed: in the unified hierarchy, or in those of v1 where that is not mounted; for
-    /// memory also beside it. Without the right to do so it is empty.
+    /// Makes the directories that can be made and have no side effects: in the unified hierarchy, or in those of v1
+    /// where that is not mounted; for memory also beside it. Without the permission it is empty.
     pub(super) fn make(procfs: &Path) -> Self {
         let hierarchy = Hierarchy::of(procfs, None);
         let make = |directory: Option<&Directory>| {
@@ -42,7 +42,7 @@ impl OwnCgroup {
                 .filter(|directory| directory.can_be_divided())
                 .and_then(|directory| Made::below(&directory.path).ok())
         };
-        // Without it what is charged to a group would not count for those above it, whose limits would not hold.
+        // Without that, memory of a group does not count for the groups above it, whose limits would not hold.
         let memory = hierarchy.legacy("memory").filter(|directory| is_hierarchical(&directory.path));
         if hierarchy.unified.is_some() {
             let memory = memory.filter(|_| enters_alone(procfs));
@@ -56,18 +56,18 @@ impl OwnCgroup {
         self.unified.as_ref().map(|made| made.handle.as_fd())
     }
 
-    /// The command could not be started in the unified one.
+    /// Removes the unified one, because the command could not be started in it.
     pub(super) fn give_up_unified(&mut self) {
         self.unified = None;
     }
 
-    /// The `tasks` of those of v1: a thread that writes `0` to them enters.
+    /// The `tasks` files of v1: a thread that writes `0` to one enters that cgroup.
     pub(super) fn tasks_files(&self) -> Vec<File> {
         let open = |made: &Made| File::options().write(true).open(made.path.join("tasks")).ok();
         [&self.cpuacct, &self.memory].into_iter().flatten().filter_map(open).collect()
     }
 
-    /// What the sources are to know of it.
+    /// Its paths, for the sources.
     pub(super) fn job(&self) -> JobCgroup {
         let path = |made: &Option<Made>| made.as_ref().map(|made| made.path.clone());
         let mut job = JobCgroup::default();
@@ -75,7 +75,7 @@ impl OwnCgroup {
         job
     }
 
-    /// Removes what trackers left behind that were killed.
+    /// Removes what killed trackers left behind.
     pub(super) fn sweep(&self) {
         for made in [&self.unified, &self.cpuacct, &self.memory].into_iter().flatten() {
             if let Some(parent) = made.path.parent() {
@@ -98,7 +98,7 @@ impl Made {
                         Ok(handle)
                     };
                     match lock() {
-                        // Before it was locked, a tracker that sweeps could take it for abandoned.
+                        // Before it was locked, another tracker could take it for abandoned, and remove it.
                         Ok(handle) if is_at(&handle, &path) => return Ok(Self { path, handle }),
                         _ => drop(fs::remove_dir(&path)),
                     }
@@ -116,7 +116,7 @@ impl Drop for Made {
         if fs::remove_dir(&self.path).is_ok() {
             return;
         }
-        // A tracker that ran in it can have left one of its own.
+        // A tracker that ran in it may have left a cgroup of its own.
         remove_abandoned_in(&self.path);
         if fs::remove_dir(&self.path).is_ok() {
             return;
@@ -124,9 +124,9 @@ impl Drop for Made {
         // Daemons that are still in it go back to where the tracker is.
         let Some(parent) = self.path.parent() else { return };
         let procs = parent.join("cgroup.procs");
-        // One from outside of this pid namespace has no number here: `0` would mean this process.
+        // A process from outside of this pid namespace shows as `0` here, which would mean this process.
         let mut tried = HashSet::from(["0".to_owned()]);
-        // Looked at before each of them, because a number can be given to another process when this one has ended.
+        // The list is read before each move, because the id of a process that has ended can be reused.
         while let Some(pid) = processes(&self.path).into_iter().find(|pid| tried.insert(pid.clone())) {
             let file = File::options().write(true).open(&procs);
             // One that has ended meanwhile needs no moving; one that cannot be moved keeps its cgroup.
@@ -180,13 +180,13 @@ fn remove_abandoned_in(parent: &Path) {
     }
 }
 
-/// Removes a directory if nobody has locked it, which is then one of a tracker that is gone, and nothing is in it: no
-/// process and no other cgroup.
+/// Removes a directory if it is not locked, so that its tracker is gone, and nothing is in it: no process and no other
+/// cgroup.
 fn remove_if_abandoned(path: &Path) {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let Ok(handle) = rustix::fs::open(path, flags, Mode::empty()) else { return };
     if flock(&handle, FlockOperation::NonBlockingLockExclusive).is_ok() {
-        // Locked until it is gone, so that nobody takes it in between.
+        // It stays locked until it is gone, so that no tracker takes it in between.
         let _ = fs::remove_dir(path);
     }
 }
@@ -238,12 +238,12 @@ mod tests {
         assert!(is_at(&handle, &path));
         fs::remove_dir(&path).unwrap();
         assert!(!is_at(&handle, &path));
-        // The handle keeps its number in use.
+        // The open handle keeps the inode number in use.
         fs::create_dir(&path).unwrap();
         assert!(!is_at(&handle, &path));
     }
 
-    /// Files for the kernel's: what is written begins at the beginning.
+    /// Plain files in place of the kernel's: every write begins at the start.
     #[test]
     fn a_process_without_a_number_is_not_moved() {
         let parent = tempfile::tempdir().unwrap();

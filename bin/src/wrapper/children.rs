@@ -1,8 +1,8 @@
 //! Which children are the command and its orphans: only those are reaped.
 //!
-//! What a plugin or a GPU library forks is waited for by whoever forked it. Orphans come to the thread that the process
-//! began with, which started the command as well. So do children of a thread that has ended: they bear the mark that all
-//! have which this program forked.
+//! A plugin or a GPU library waits itself for the processes that it forks. Orphans come to the first thread of the
+//! process, which also started the command. So do children of a thread that has ended: these have the mark of all
+//! processes that this program forks.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -28,13 +28,13 @@ pub(super) struct Children {
 impl Children {
     /// Takes note of those that there are, before the command is started.
     pub(super) fn before_the_command(mark: Option<u64>, procfs: &Path) -> Self {
-        // Without that file there is no telling them apart.
+        // Without that file, they cannot be told from the orphans.
         let others = of_first_thread().unwrap_or_default();
         let procfs = shows_own_pid_namespace(procfs).then(|| procfs.to_owned());
         Self { others: others.into_iter().filter(|pid| !is_marked(*pid, mark)).collect(), mark, procfs, io: None }
     }
 
-    /// Opens what is to be read when it has ended, when it is too late for a user to open it.
+    /// Opens the file that is read when the command has ended: by then a user may not open it any more.
     pub(super) fn command_began(&mut self, command: i32) {
         self.io = self.procfs.as_ref().and_then(|procfs| Io::open(procfs, command));
     }
@@ -48,14 +48,14 @@ impl Children {
                 Err(nix::Error::EINVAL) => None,
                 Ok(None) | Err(_) => return ended,
             };
-            // Behind one that is left to somebody else there can be more.
+            // Behind a child that is left alone there may be more.
             let Some(one) = first.and_then(|pid| self.reap(command, pid)) else { break };
             ended.push(one);
         }
-        // The kernel can leave some out of the list while others end: until nobody is found.
+        // The kernel may leave out some children of the list while others end, so this repeats until it finds none.
         loop {
             let all = of_first_thread().unwrap_or_else(|| HashSet::from([command]));
-            // The number of one that was waited for can be given to a process of the command.
+            // The id of a child that was waited for may be reused by a process of the command.
             self.others.retain(|pid| all.contains(pid) || wait::is_child(*pid));
             let count = ended.len();
             let of_command = all.into_iter().filter(|pid| wait::has_ended(*pid) && self.is_of(command, *pid));
@@ -66,7 +66,7 @@ impl Children {
         }
     }
 
-    /// What `wait4` does not tell of its I/O, its files do until then.
+    /// Reaps a child. Before that, its file is read for the I/O that `wait4` does not report.
     fn reap(&self, command: i32, pid: i32) -> Option<Ended> {
         let of_orphan = || self.procfs.as_ref().and_then(|procfs| Io::of(procfs, pid));
         let io = if pid == command { self.io.as_ref().and_then(Io::read) } else { of_orphan() };
@@ -83,7 +83,7 @@ fn is_marked(pid: i32, mark: Option<u64>) -> bool {
     mark.is_some_and(|mark| fork_mark::is_on(pid, mark))
 }
 
-/// Also those that have ended and were not waited for.
+/// The children of the first thread, those included that have ended and were not waited for.
 fn of_first_thread() -> Option<HashSet<i32>> {
     // SAFETY: it returns a number.
     let pid = unsafe { libc::getpid() };

@@ -1,4 +1,4 @@
-//! Variables that name the process that they are meant for, as systemd's do: they are to name the command.
+//! Variables with the id of the process that they are meant for, as systemd sets them: they must name the command.
 
 use std::ffi::{CStr, c_char};
 
@@ -19,8 +19,8 @@ pub(super) struct Environment {
     /// Where the numbers go that only the command's process knows.
     pids: Vec<*mut c_char>,
     pidfd: Option<*mut c_char>,
-    /// What is pointed to, where it is not the tracker's own environment: made by `Box::into_raw`, because a box that is
-    /// moved must not be pointed into.
+    /// The texts that are pointed to beside the tracker's own environment. They come from `Box::into_raw`, because
+    /// pointers into a box are not valid once it is moved.
     texts: Vec<*mut [u8]>,
 }
 
@@ -69,7 +69,8 @@ impl Environment {
         (start, unsafe { start.add(name.len() + 1) })
     }
 
-    /// Makes it that of the calling process, with the numbers of that. Async-signal-safe.
+    /// Makes it the environment of the calling process, and writes the numbers of that process into it.
+    /// Async-signal-safe.
     pub(super) fn enter(&self) {
         // SAFETY: the places have room for any number; the process has one thread, or is about to be replaced.
         unsafe {

@@ -1,4 +1,4 @@
-//! `fork(2)`, also into another cgroup, and what the new process tells until it is another program.
+//! `fork(2)`, also into another cgroup, and what the new process reports until it becomes another program.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -23,9 +23,10 @@ pub(super) struct Launch {
 
 impl Launch {
     /// Starts a process that prepares itself, and then becomes what `exec` turns it into.
-    /// It has a copy of the memory: one that shared it, as `vfork` makes them, would begin with the peak memory of the tracker,
-    /// which the kernel then tells of the command (4.9 instead of 1.6 MiB for `true`).
-    /// With a `cgroup` (of v2) it is born in there: entering it later would hold every process of the machine up for a moment.
+    /// It has a copy of the memory: one that shared it, as `vfork` makes them, would begin with the peak memory of the
+    /// tracker, which the kernel would then report for the command (4.9 instead of 1.6 MiB for `true`).
+    /// With a `cgroup` (of v2) it is born in there: to enter it later would hold up every process of the machine for a
+    /// moment.
     ///
     /// # Errors
     /// Those of making a process.

@@ -18,14 +18,14 @@ use crate::inherited::CommandLine;
 /// How often it looks whether a stopped command goes on.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// The questions: to watch a stop from now on, which it answers with whether it can; and to end that.
+/// The questions: to watch a stop from now on, answered with whether it can; and to end that.
 const WATCH: u8 = 1;
 const ENOUGH: u8 = 2;
 
 pub(super) struct Guardian {
     companion: Companion,
     command: Pid,
-    /// That of the command, which was not waited for yet.
+    /// The pidfd of the command, which was not waited for yet.
     pidfd: Option<OwnedFd>,
 }
 
@@ -53,7 +53,7 @@ impl Guardian {
         self.ask(WATCH)
     }
 
-    /// This process goes on.
+    /// Ends the watch, because this process goes on.
     pub(super) fn end_watch(&mut self) {
         self.ask(ENOUGH);
     }

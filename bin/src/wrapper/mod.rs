@@ -1,4 +1,4 @@
-//! A run around a command, which must not be able to tell.
+//! A run around a command, which must not notice the tracker.
 
 mod cgroup;
 mod children;
@@ -50,7 +50,7 @@ pub(crate) fn run(
     options: &Options,
     end: &RunEnd,
 ) -> Ending {
-    // Also those by which the kernel reports an error of the program itself: it sends them whether blocked or not.
+    // This includes the signals of the program's own errors: the kernel delivers those even where they are blocked.
     let signals = match Signals::block(&SigSet::all()).and_then(|signals| wait::is_allowed().map(|()| signals)) {
         Ok(signals) => signals,
         Err(error) => {
@@ -80,7 +80,7 @@ pub(crate) fn run(
             Spawned::Child(child) => break child,
             Spawned::NoRoom(_) if supervisor.give_up_companions() => (),
             Spawned::NoRoom(error) => {
-                // What an exec would leave behind: directories, and processes that nobody waits for.
+                // An exec would leave these behind: directories, and processes that nothing waits for.
                 drop(supervisor);
                 drop(cgroup);
                 drop((tracker, prepared));
@@ -113,19 +113,19 @@ pub(crate) fn run(
             None
         }
     });
-    // While the sampler begins.
+    // This goes on while the sampler begins.
     cgroup.sweep();
     let ending = supervisor.until_exit(child, &mut children, &ledger);
     let wall = began.elapsed();
     supervisor.witness.dismiss();
-    // Before anything that takes time.
+    // This comes before anything that takes time.
     ending.settle();
     let outcome = match ending {
         Ending::Exited(code) => Outcome::exited(code),
         Ending::Killed(signal) => Outcome::killed(signal),
     };
     end.tell(outcome, wall);
-    // Who got no memory is waited for in vain.
+    // A thread that got no memory never ends.
     let running = running.filter(|_| !heap::is_in_want());
     if let Some(running) = &running {
         take_last_sample(running);

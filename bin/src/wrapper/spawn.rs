@@ -21,14 +21,15 @@ use crate::inherited::Inherited;
 const NOT_EXECUTABLE: i32 = 126;
 const NOT_FOUND: i32 = 127;
 
-/// From this on one name is a slip of another: `sumary` is, `compile` is none of `compare`.
+/// From this similarity on, one name is a slip of another: `sumary` is one of `summary`, `compile` is none of
+/// `compare`.
 const SLIP: f64 = 0.9;
 
 pub(super) enum Spawned {
     Child(Pid),
     /// There is no room for it beside the tracker, or a sandbox refuses a process of its own.
     NoRoom(io::Error),
-    /// It could not be run, which was said; the exit code.
+    /// It could not be run, and a message has said so; the exit code.
     Failed(i32),
 }
 
@@ -81,7 +82,7 @@ pub(super) fn spawn(
     }
 }
 
-/// The command takes the tracker's place. When it cannot, the exit code.
+/// Replaces the tracker by the command. Returns the exit code if that fails.
 pub(super) fn replace_tracker(command: &[OsString], inherited: &Inherited, reason: &io::Error) -> i32 {
     log::warn!("no room for the command beside the tracker ({reason}); it runs without");
     let error = match Program::new(command) {
@@ -94,7 +95,7 @@ pub(super) fn replace_tracker(command: &[OsString], inherited: &Inherited, reaso
 /// What `execvp` takes, made before the fork, after which no memory may be asked for.
 struct Program {
     pointers: Vec<*const c_char>,
-    /// What is pointed to.
+    /// What the pointers point to.
     _arguments: Vec<CString>,
     environment: Option<Environment>,
 }
@@ -126,8 +127,8 @@ fn enter(mut tasks: &File) {
     let _ = tasks.write_all(b"0");
 }
 
-/// Whether it is worth trying again without: a kernel or a sandbox that does not know `clone3`, or a cgroup that takes
-/// no process, or that is gone, or whose handle is the one descriptor too many.
+/// Whether to try again without the cgroup: the kernel or a sandbox does not know `clone3`, or the cgroup takes no
+/// process, or it is gone, or its handle is the one descriptor too many.
 fn is_of_the_cgroup(error: &io::Error) -> bool {
     !is_out_of_processes(error)
 }
@@ -153,16 +154,16 @@ fn complain(command: &[OsString], error: &io::Error, hint: &str) -> i32 {
     }
 }
 
-/// A hint where a recording was named, and no program.
+/// A hint if a recording was named in place of a program.
 fn meant_recording(program: &OsStr) -> Option<String> {
     let name = program.to_str().filter(|name| name.contains(".jsonl") && Path::new(name).is_file())?;
     Some(format!("; `{} summary {name}` says what a recording holds", crate::PROGRAM))
 }
 
-/// A hint where the name of a tool of the tracker was mistyped, and not that of a program.
+/// A hint if the name of a tool of the tracker was mistyped, and is no program.
 fn meant_tool(program: &OsStr) -> Option<String> {
     let name = program.to_str().filter(|name| !name.contains('/'))?;
-    // One that is there can lack what interprets it.
+    // A program that is there may lack its interpreter.
     let path = std::env::var_os("PATH").unwrap_or_default();
     if std::env::split_paths(&path).any(|folder| folder.join(name).exists()) {
         return None;

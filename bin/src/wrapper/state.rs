@@ -13,12 +13,12 @@ pub(super) fn is_stopped(pid: i32) -> Option<bool> {
     stat(pid).map(|stat| stat.is_stopped())
 }
 
-/// Whether a signal has stopped a process. One that a tracer looks at is stopped by that in between.
+/// Whether a signal has stopped a process. A process with a tracer is, in between, stopped by that.
 pub(super) fn is_stopped_by_signal(pid: i32) -> bool {
     stat(pid).is_some_and(|stat| stat.is_stopped_by_signal())
 }
 
-/// That of the first thread that lives.
+/// The `stat` of the process, or of its first living thread.
 fn stat(pid: i32) -> Option<Stat> {
     let first = parse(format_args!("{pid}/stat"))?;
     if !first.has_lost_leader() {

@@ -14,13 +14,13 @@ pub(super) fn of_command(command: Pid) -> Option<c_int> {
     wait::stopped(command)
 }
 
-/// Whether the command, which was stopped, is that still.
+/// Whether the command is still stopped by a signal.
 pub(super) fn is_in_force(command: Pid) -> bool {
     is_stopped_by_signal(command.as_raw_nonzero().get())
 }
 
-/// Stops this process as the command was stopped, until it is continued. Where that has been asked for already, which is to
-/// be heard first, it does not.
+/// Stops this process as the command was stopped, until it is continued. If a SIGCONT is pending, it does not stop,
+/// because that must be passed on first.
 pub(super) fn with_command(signal: c_int, guardian: &mut Guardian) {
     // Without a guardian that wakes it, only a shell that stopped the command is sure to continue both.
     if !guardian.watch() && signal == libc::SIGSTOP {

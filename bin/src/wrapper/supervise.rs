@@ -21,10 +21,10 @@ use crate::signals::{Arrived, Signals};
 /// The kernel's first signal that is queued each time that it is sent.
 const FIRST_REAL_TIME: i32 = 32;
 
-/// As many signals of one number to the group are taken for one another before something else has its turn.
+/// How many signals of one number to the group are merged before other work has its turn.
 const MERGED: usize = 16;
 
-/// What the command sent to its parent before it ended is not more than this, and does not hold up the end.
+/// The most signals that are still taken when the command has ended: so they do not hold up the end.
 const LAST_WORDS: usize = 4096;
 
 /// A command that ends within this time gets no guardian: to make and to end one would be a good part of the cost of
@@ -39,11 +39,11 @@ pub(super) struct Supervisor {
     command_line: CommandLine,
     pub(super) witness: Witness,
     guardian: Option<Guardian>,
-    /// What the command was stopped by when it was last looked at.
+    /// The signal that had stopped the command at the last look.
     stop: Option<i32>,
 }
 
-/// What was waited for.
+/// What ended a wait.
 #[derive(PartialEq, Eq)]
 enum Woken {
     BySignal,
@@ -74,11 +74,11 @@ impl Supervisor {
         });
     }
 
-    /// Waits until the command is its program, or is gone. That can take long where the program lies on a slow disk, and
-    /// what stops the command before it is the program stops it for as long.
+    /// Waits until the command is its program, or is gone. That can take long: the program may lie on a slow disk, and
+    /// the command may be stopped before that.
     pub(super) fn until_exec(&mut self, launch: &mut Launch) {
         while self.wait(Some(launch.as_fd()), None) != Woken::ByOther {
-            // Until then it looks itself for what the group has got.
+            // Until it is prepared, it takes the signals that the group has got by itself.
             launch.wait_until_prepared();
             if self.serve(launch.child()).is_err() {
                 return;
@@ -91,7 +91,7 @@ impl Supervisor {
     pub(super) fn until_exit(&mut self, command: Pid, children: &mut Children, ledger: &Ledger) -> Ending {
         let guarded_from = Instant::now() + UNGUARDED;
         loop {
-            // Whatever has arrived: a SIGCHLD can wait behind lower numbers for long, and stand for several.
+            // This does not wait for a SIGCHLD: it can queue behind lower numbers for long, and stand for several ends.
             if let Some(ending) = reap(command, children, ledger) {
                 self.hear_last_words(command);
                 return ending;
@@ -119,7 +119,7 @@ impl Supervisor {
             let hang_up = |file| PollFd::from_borrowed_fd(file, PollFlags::empty());
             let mut files = vec![PollFd::new(&self.signals, PollFlags::IN)];
             files.extend([other, self.witness.line(), guardian].into_iter().flatten().map(hang_up));
-            // Should it fail, reading a signal waits as well.
+            // If it fails, reading a signal waits as well.
             let ready = poll(&mut files, limit.as_ref());
             let is_ready: Vec<bool> = files.iter().map(|file| !file.revents().is_empty()).collect();
             let (others, companions) = is_ready[1..].split_at(usize::from(other.is_some()));
@@ -145,7 +145,7 @@ impl Supervisor {
         }
         let group_had = group_had.unwrap_or_else(|| self.witness.group_had(arrived.number));
         if arrived.number == libc::SIGCONT && group_had != Some(true) {
-            // A stop that came later has made the group's forgotten, and is what counts.
+            // A later stop has discarded the SIGCONT that the witness got, and is what counts.
             if is_stop_pending() {
                 return Ok(());
             }
@@ -157,7 +157,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Stops if the command is stopped: also one that was stopped again before it was heard that it goes on.
+    /// Stops if the command is stopped, also if it went on unnoticed and was stopped again.
     fn stop_with(&mut self, command: Pid) {
         self.stop = stop::of_command(command).or(self.stop.filter(|_| stop::is_in_force(command)));
         if let Some(signal) = self.stop {
@@ -168,7 +168,7 @@ impl Supervisor {
         }
     }
 
-    /// What the command, which has ended, sent to its parent before, but for its end.
+    /// Passes on what the command sent to its parent before it ended, without the SIGCHLD of its end.
     fn hear_last_words(&mut self, command: Pid) {
         for arrived in std::iter::from_fn(|| self.signals.next_if_any()).take(LAST_WORDS) {
             if is_by(command, arrived) && !arrived.is_of_child() && !getpid().is_init() {
@@ -178,8 +178,8 @@ impl Supervisor {
     }
 }
 
-/// A signal that went to the whole group has reached the command already, unless that has left the group. One that the
-/// command itself sent was meant for its parent, which without this process is that of this process.
+/// A signal that went to the whole group has reached the command already, unless that has left the group. A signal from
+/// the command was meant for its parent, which without the tracker is the parent of this process.
 fn pass_on(command: Pid, arrived: Arrived, parent: Option<Pid>, group_had: Option<bool>) {
     let is_in_group = || getpgid(Some(command)) == getpgid(None);
     let receiver = match (group_had.unwrap_or(arrived.is_of_terminal()), is_by(command, arrived)) {
@@ -202,10 +202,10 @@ fn is_by(command: Pid, arrived: Arrived) -> bool {
     arrived.sender == command.as_raw_nonzero().get()
 }
 
-/// The next signal, and what the witness says of it where it was asked before.
+/// The next signal, and the answer of the witness, if it was asked by then.
 ///
-/// It is asked while the signal is still pending here: of several that are sent to the group in a moment both may have got but
-/// one. What comes to this process alone after it was taken is another one.
+/// The witness is asked while the signal is still pending here: of several that go to the group in a moment, both may
+/// get only one. A signal that comes to this process alone after it was taken is another one.
 fn next(signals: &Signals, witness: &mut Witness) -> nix::Result<(Arrived, Option<Option<bool>>)> {
     // These can be of a child or a companion, of which the witness knows nothing; real-time signals are queued one by one.
     let is_merged = |number: &i32| *number < FIRST_REAL_TIME && ![libc::SIGCHLD, libc::SIGCONT].contains(number);
@@ -218,7 +218,7 @@ fn next(signals: &Signals, witness: &mut Witness) -> nix::Result<(Arrived, Optio
             break;
         }
         let_group_signals_arrive();
-        // A later one of the group's, which is done with, or one that has come before this one was taken.
+        // Either this process gets the later one of the group as well, which is done with; or it got both as one.
         if signals.take(number).is_none() {
             group_had = Some(true);
         }
@@ -226,7 +226,7 @@ fn next(signals: &Signals, witness: &mut Witness) -> nix::Result<(Arrived, Optio
     Ok((arrived, Some(group_had)))
 }
 
-/// Reaps every child that has ended. The command itself is the one that is answered for.
+/// Reaps every child that has ended. Returns how the command ended, if it is one of them.
 fn reap(command: Pid, children: &mut Children, ledger: &Ledger) -> Option<Ending> {
     ledger.reap(|reaped| {
         let mut ending = None;

@@ -1,4 +1,4 @@
-//! `wait4(2)` and `waitid(2)`: who has ended, how, and what it used.
+//! `wait4(2)` and `waitid(2)`: which child has ended, how, and what it used.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -28,22 +28,22 @@ pub(super) fn is_allowed() -> nix::Result<()> {
     // SAFETY: a system call on numbers; nothing is written.
     let found = unsafe { libc::wait4(own, std::ptr::null_mut(), libc::WNOHANG, std::ptr::null_mut()) };
     let waited = Errno::result(found).map(drop);
-    // Nobody is a child of its own, and both are to say just that.
+    // No process is a child of its own, and both calls are to say just that.
     [looked, waited].into_iter().filter(|answer| *answer != Err(Errno::ECHILD)).collect()
 }
 
-/// Which child of this thread is the first one that has ended, adopted orphans among them, and was not reaped. One that
-/// asked to be traced is found when it is stopped as well.
+/// The first child of this thread that has ended and was not reaped, adopted orphans included. A child that asked to be
+/// traced is found when it is stopped as well.
 ///
 /// # Errors
-/// When there is no child, or before kernel 4.7, no telling.
+/// When there is no child, or the kernel is older than 4.7 and cannot tell.
 pub(super) fn first_ended() -> nix::Result<Option<i32>> {
     let found = look(libc::P_ALL, 0, libc::WEXITED | libc::WNOWAIT | libc::WNOHANG | libc::__WNOTHREAD)?;
     // SAFETY: the call has filled in what a SIGCHLD tells.
     Ok(found.map(|info| unsafe { info.si_pid() }))
 }
 
-/// The signal that this child was stopped by, if it is stopped. Each stop is told of once.
+/// The signal that stopped this child, if it is stopped. Each stop is returned once.
 pub(super) fn stopped(pid: Pid) -> Option<c_int> {
     let pid = pid.as_raw_nonzero().get();
     let info = look(libc::P_PID, pid, libc::WSTOPPED | libc::WNOHANG).ok()??;
@@ -69,12 +69,12 @@ fn look(which: libc::idtype_t, pid: i32, options: c_int) -> nix::Result<Option<l
     Ok((info.si_signo != 0).then_some(info))
 }
 
-/// Reaps this child of this thread, if it has ended. Lets one go on that asked to be traced.
+/// Reaps this child of this thread, if it has ended. A child that asked to be traced goes on.
 pub(super) fn one_if_ended(pid: i32) -> Option<Ended> {
     wait(pid, libc::WNOHANG | libc::__WNOTHREAD)
 }
 
-/// Whether it is a child of this process that nobody has waited for.
+/// Whether it is a child of this process that was not waited for.
 pub(super) fn is_child(pid: i32) -> bool {
     look(libc::P_PID, pid, libc::WEXITED | libc::WNOWAIT | libc::WNOHANG).is_ok()
 }
@@ -125,8 +125,8 @@ fn wait(pid: i32, options: i32) -> Option<Ended> {
     }
 }
 
-/// Lets a child go on with the signal that it was stopped before, and traces it no more. With `PTRACE_TRACEME` it made its
-/// parent its tracer, who is told of each signal instead of it.
+/// Ends the tracing of a child, and lets it have the signal for which it was stopped. With `PTRACE_TRACEME` it made its
+/// parent its tracer, which gets notice of each signal instead of it.
 pub(super) fn let_go(pid: i32, signal: i32) {
     // SAFETY: a system call on numbers.
     unsafe { libc::ptrace(libc::PTRACE_DETACH, pid, 0, signal) };
