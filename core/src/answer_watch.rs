@@ -6,8 +6,8 @@ use crate::source::Tick;
 
 /// Measures, tick by tick, for how long a question is open.
 ///
-/// Only time counts in which the tracker itself could run: one that is stopped, or frozen with its container, must not take
-/// others for stuck when it goes on.
+/// Only time in which the tracker itself ran counts: after it was stopped, or frozen with its container, it must not
+/// take others for stuck.
 pub(crate) struct AnswerWatch {
     limit: Duration,
     last_tick: Option<Instant>,
@@ -24,7 +24,7 @@ impl AnswerWatch {
         self.limit
     }
 
-    /// A tick has come, and a question `is_open`. Says whether it has become overdue with this tick.
+    /// Notes a tick, at which a question `is_open`. True if the question has become overdue with this tick.
     pub(crate) fn tick(&mut self, tick: &Tick, is_open: bool) -> bool {
         let was_overdue = self.is_overdue();
         let last = self.last_tick.replace(tick.at);

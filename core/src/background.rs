@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::worker_threads::{Work, WorkerThreads};
 
-/// How long a question waits for a thread that is shared. That costs less than one more.
+/// How long a question waits for a shared thread: to wait costs less than one more thread.
 const TURN: Duration = Duration::from_millis(1);
 
 /// A thread that answers questions one at a time. Asking does not block: the caller gets the newest answer there is.
@@ -40,7 +40,7 @@ impl<Q, A> State<Q, A> {
         self.works || self.question.is_some()
     }
 
-    /// Whether a question waits that nobody works on.
+    /// Whether a question waits that no thread works on.
     fn waits(&self) -> bool {
         !self.works && self.question.is_some()
     }
@@ -52,7 +52,7 @@ impl<Q, A> Shared<Q, A> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers until there is no question. One whose answer panicked is never called again: it counts as busy.
+    /// Answers until there is no question. After a panic, `answer` is never called again: it counts as busy.
     fn answer_all<'a>(&'a self, mut state: MutexGuard<'a, State<Q, A>>) -> MutexGuard<'a, State<Q, A>> {
         while !state.closed
             && let Some(question) = state.question.take()
@@ -176,7 +176,7 @@ impl<Q: Send + 'static, A: Clone + Send + 'static> Background<Q, A> {
         }
     }
 
-    /// The state. A question that waits for long is hurried by looking.
+    /// The state. A look at a question that waits for long gets it one more thread.
     fn look(&self) -> MutexGuard<'_, State<Q, A>> {
         let state = self.shared.lock();
         if state.waits() && state.asked.elapsed() > TURN { self.hurry(state) } else { state }

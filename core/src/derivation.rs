@@ -1,14 +1,14 @@
-//! What follows from a whole sample.
+//! Figures that follow from a whole sample.
 //!
-//! `plugins-example/headroom` is a whole one, to be linked or loaded.
+//! `plugins-example/headroom` is a complete one, to be linked or loaded.
 
 use crate::sample::{Sample, Sections};
 use crate::source::Tick;
 
 /// A figure that follows from what several sources saw, such as what the job uses of all devices together.
 ///
-/// Derivations come after the sources, on the sampler's thread. They see the sample as the sources left it, and not what
-/// other derivations add, so that their order has no meaning. One keeps no more than what it sums up itself, opens
+/// Derivations come after the sources, on the sampler's thread. They see the sample as the sources left it, and not
+/// what other derivations add, so that their order has no meaning. A derivation keeps no more than its own sums, opens
 /// nothing and waits for nothing.
 pub trait Derivation: Send {
     /// Adds to `out` what follows from `sample`. It is called for every sample, and not for the baseline.
@@ -43,7 +43,7 @@ impl DerivationEntry {
         self.description
     }
 
-    /// One for a run.
+    /// Builds it for a run.
     pub fn build(&self) -> Box<dyn Derivation> {
         (self.build)()
     }

@@ -1,11 +1,11 @@
-//! Entry points for the fuzz targets: what parses bytes that others write. Not part of the interface.
+//! Entry points for the fuzz targets: code that parses bytes from others. Not part of the interface.
 
 use std::sync::{Arc, LazyLock};
 
 use crate::plugin::{self, PluginSection};
 use crate::sample::{Sample, Sections};
 
-/// What a plugin's source wrote: whatever is taken of it makes one line of JSON.
+/// The answer of a plugin's source: whatever is read from it makes one line of JSON.
 pub fn plugin_answer(bytes: &[u8]) {
     static KNOWN: LazyLock<[PluginSection; 2]> =
         LazyLock::new(|| ["fans", "ib"].map(|name| PluginSection::new(name.to_owned(), serde_json::Value::Null)));

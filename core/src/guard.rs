@@ -13,12 +13,13 @@ thread_local! {
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is inside a component, whose panic is caught and logged. For a panic hook that would say it twice.
+/// Whether this thread is inside a component, whose panic is caught and logged. For a panic hook, which would report it
+/// again.
 pub fn is_guarded() -> bool {
     GUARDED.get()
 }
 
-/// Calls a component whose panic will be told by the caller.
+/// Calls a component. The caller reports a panic.
 pub(crate) fn guarded<R>(body: impl FnOnce() -> R) -> thread::Result<R> {
     GUARDED.set(true);
     let result = catch_unwind(AssertUnwindSafe(body));
@@ -100,7 +101,7 @@ impl Guard {
         None
     }
 
-    /// Drops the component, whose end can panic as well. One that panicked before is not said to have done so again.
+    /// Drops the component, which can panic as well. A second panic of a component is not reported.
     pub(crate) fn end<T>(&mut self, component: T) {
         if let Err(panic) = guarded(|| drop(component))
             && !self.off
@@ -167,7 +168,7 @@ mod tests {
         assert_eq!(guard.call(start + 40 * second, || Ok(8)), Some(8));
     }
 
-    /// One that always fails soon after it was begun anew is begun less and less often.
+    /// A component that always fails soon after it was begun anew is begun less and less often.
     #[test]
     fn a_moment_of_work_does_not_shorten_the_pauses() {
         let mut guard = Guard::new("source test".into());

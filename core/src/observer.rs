@@ -1,9 +1,9 @@
-//! What is seen of the job, and of the processes of the machine, before the sources are read.
+//! What is observed of the job, and of the machine's processes, before the sources are read.
 
 use std::any::Any;
 use std::time::{Duration, Instant};
 
-/// When is observed: one moment, at which the sources are read as well.
+/// The moment of an observation, at which the sources are read as well.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Moment {
@@ -28,8 +28,8 @@ impl Moment {
     }
 }
 
-/// Who looks at the job first at each tick, so that all sources see the same processes. A tracker has one at most, and
-/// without one there is no job.
+/// Looks at the job first at each tick, so that all sources see the same processes. A tracker has one observer at most,
+/// and without one there is no job.
 pub trait Observer: Send {
     /// Looks at the job as it is now.
     ///
@@ -38,7 +38,7 @@ pub trait Observer: Send {
     /// without details.
     fn observe(&mut self, moment: &Moment) -> anyhow::Result<()>;
 
-    /// What the last observation has found. It only lends what is there.
+    /// Lends what the last observation has found.
     fn seen(&self) -> Observation<'_>;
 }
 
@@ -78,12 +78,12 @@ impl<'a> ObservedJob<'a> {
         Self { root, spawned, members, details: None }
     }
 
-    /// With what only the sources of the observer's own crate can read.
+    /// Adds details, which only the sources of the observer's own crate can read.
     pub fn with_details<T: Any + Send + Sync>(self, details: &'a T) -> Self {
         Self { details: Some(details), ..self }
     }
 
-    /// As it was when it could be observed last.
+    /// The job as it was last observed, for a tick at which it could not be.
     pub(crate) fn without_details(self) -> Self {
         Self { details: None, ..self }
     }

@@ -15,7 +15,7 @@ pub(crate) struct OwnedTick {
     interval: Duration,
     last: bool,
     missed: u64,
-    /// Its root, whether the tracker has started it, and its processes.
+    /// The root of the job, whether the tracker has started it, and its processes.
     job: Option<(i32, bool, Vec<i32>)>,
 }
 
@@ -31,7 +31,7 @@ impl OwnedTick {
         }
     }
 
-    /// The tick as it is now.
+    /// The tick, with the present time.
     pub(crate) fn lend(&self) -> Tick<'_> {
         let job = self.job.as_ref().map(|(root, spawned, pids)| ObservedJob::new(*root, *spawned, pids));
         let tick = Tick::new(self.number, Instant::now(), self.elapsed, self.interval);

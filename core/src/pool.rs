@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// A set of values of which the ones that nobody else holds can be filled again.
+/// A set of values. Those that nothing else holds can be filled again.
 pub(crate) struct Pool<T> {
     items: Vec<Arc<T>>,
 }
@@ -12,7 +12,7 @@ impl<T: Default> Pool<T> {
         Self { items: Vec::new() }
     }
 
-    /// Lets `fill` write into a value that nobody else holds, and shares it.
+    /// Lets `fill` write into a value that nothing else holds, and shares it.
     ///
     /// What an earlier use left in the value is still there: its buffers are what the pool is for.
     pub(crate) fn fill<R>(&mut self, fill: impl FnOnce(&mut T) -> R) -> (Arc<T>, R) {

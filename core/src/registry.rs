@@ -140,10 +140,10 @@ impl KnownDerivation {
         }
     }
 
-    /// One for a run.
+    /// Builds it for a run.
     ///
     /// # Errors
-    /// When the process that one in isolation is to have cannot be made.
+    /// When the process of a derivation in isolation cannot be made.
     pub fn build(&self) -> Result<Box<dyn Derivation>, BuildError> {
         match self.0 {
             DerivationOrigin::Linked(entry) => Ok(entry.build()),
@@ -296,7 +296,7 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// The first name among `names` that is there twice, or among those that are `known` already, and whose it is.
+/// The first of `names` that occurs twice or is `known` already, and the owner of that name.
 fn name_that_is_taken<'a>(
     names: impl Iterator<Item = &'a String>,
     known: &[(&str, Option<&Path>)],

@@ -107,7 +107,7 @@ impl Serialize for JsonSection {
 
 struct Slot {
     name: &'static str,
-    /// That of the value, so that it can be looked for without a call of each.
+    /// The type of the value, to find it without a call of each.
     type_id: TypeId,
     fresh: bool,
     value: Box<dyn AnySection>,
@@ -154,7 +154,8 @@ impl Sections {
 
     /// A section that is JSON already. `deltas` are the names of its members that are deltas.
     pub(crate) fn put_json(&mut self, name: &'static str, section: &RawValue, deltas: &'static [String]) {
-        // A line end can only be between two of its parts. (In bytes it is looked for many times faster than in chars.)
+        // In JSON, a line end can only be between two tokens. (A search in bytes is many times faster than one in
+        // chars.)
         let bytes = section.get().as_bytes();
         let text = match bytes.contains(&b'\n') || bytes.contains(&b'\r') {
             true => {
@@ -187,7 +188,7 @@ impl Sections {
         self.slots.iter_mut().for_each(|slot| slot.fresh = false);
     }
 
-    /// What belongs in the output.
+    /// The sections for the output.
     pub(crate) fn fresh(&self) -> impl Iterator<Item = (&'static str, &dyn erased_serde::Serialize)> {
         self.slots
             .iter()
@@ -211,7 +212,7 @@ impl Sections {
 const MOST_SECTIONS: usize = 1000;
 const LONGEST_NAME: usize = 256;
 
-/// What came of reading a source, as of one sample.
+/// How the reading of a source went, as of one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SourceState {
@@ -268,7 +269,7 @@ impl Sample {
         self.parts.iter().filter_map(|sections| sections.get())
     }
 
-    /// What came of reading the source of this name; `None` when the run has none of this name.
+    /// How the reading of the source of this name went; `None` when the run has none of this name.
     pub fn state_of(&self, source: &str) -> Option<SourceState> {
         self.states.iter().find(|(name, _)| **name == *source).map(|(_, state)| *state)
     }
@@ -286,7 +287,7 @@ impl Sample {
         })
     }
 
-    /// Section `name` as a `T`, whoever wrote it: the fields that `T` has and the section has. Unlike
+    /// Section `name` as a `T`, whichever source wrote it: the fields that `T` has and the section has. Unlike
     /// [`get`](Self::get) it also finds what came from a plugin, and works in one; and it costs more.
     pub fn read<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
         let mut line = Vec::new();
@@ -294,8 +295,8 @@ impl Sample {
         serde_json::from_slice(&line).ok()
     }
 
-    /// The sample that was printed as this line, without what is known of its run: for tests of sinks and derivations, and
-    /// to read a recording. Its sections are found by [`read`](Self::read).
+    /// The sample that was printed as this line, without its run: for tests of sinks and derivations, and to read a
+    /// recording. Its sections are found by [`read`](Self::read).
     ///
     /// # Errors
     /// When the line is no JSON object.
@@ -382,7 +383,7 @@ pub struct SectionEntry {
     pub(crate) type_name: fn() -> &'static str,
     pub(crate) schema: fn(&mut SchemaGenerator) -> Schema,
     pub(crate) write_default: Option<fn(&mut Sections)>,
-    /// Whether it is everybody's, and not the plugin's in which it is linked.
+    /// Whether it belongs to no single plugin, even if a plugin has it linked in.
     pub(crate) is_shared: bool,
 }
 

@@ -27,16 +27,16 @@ pub trait Sink: Send {
     /// Takes one sample, whole or not at all.
     ///
     /// # Errors
-    /// Logged once; the sink is tried again after a pause that grows, and what comes meanwhile is lost to it. A
-    /// broken pipe (an [`std::io::Error`] of that kind, anywhere in the chain) means that nobody will ever read
-    /// again: the sink is closed for good.
+    /// Logged once; the sink is tried again after a pause that grows, and the samples meanwhile are lost to it. A
+    /// broken pipe (an [`std::io::Error`] of that kind, anywhere in the chain) means that no reader is left: the sink
+    /// is closed for good.
     fn write(&mut self, sample: &Sample) -> anyhow::Result<()>;
 
     /// How long a sample may wait for the ones that come after it. Asked once, when the sink has started.
     ///
-    /// With zero, the default, it is written at once. A sink whose output nobody follows says more, and is woken once for
-    /// several samples: that costs more than what many a sink does with one. No more than 16 wait so, and none when the
-    /// run ends.
+    /// With zero, the default, it is written at once. A sink whose output is not read at once returns more, and is
+    /// woken once for several samples: to wake it costs more than what many a sink does with a sample. No more than 16
+    /// wait so, and none when the run ends.
     fn delay(&self) -> Duration {
         Duration::ZERO
     }
@@ -54,10 +54,11 @@ pub trait Sink: Send {
 /// implementation gives the name of its type.
 #[typetag::deserialize(tag = "type")]
 pub trait SinkConfig: Debug + Send + Sync {
-    /// Looks whether it could work, without opening or changing anything: `config check` asks, and a run before it builds.
+    /// Checks whether it could work, without opening or changing anything. `config check` calls it, and so does a run
+    /// before it builds the sink.
     ///
     /// # Errors
-    /// What [`build`](Self::build) would fail over whatever the destination is.
+    /// Those of [`build`](Self::build) that do not depend on the destination.
     fn check(&self) -> anyhow::Result<()> {
         Ok(())
     }

@@ -13,12 +13,12 @@ pub struct SinkContext {
 }
 
 impl SinkContext {
-    /// Of a run that wraps a command, or not, with what is linked in.
+    /// The context of a run that wraps a command, or not, with the components that are linked in.
     pub fn new(wraps_command: bool) -> Self {
         Self { wraps_command, registry: Registry::new() }
     }
 
-    /// The same with what was loaded.
+    /// The same, with the components that were loaded.
     pub fn with_registry(self, registry: Registry) -> Self {
         Self { registry, ..self }
     }

@@ -31,7 +31,8 @@ pub struct Tick<'a> {
     pub interval: Duration,
     /// Whether the run ends with it. No further one follows.
     pub last: bool,
-    /// Samples that were due so far and were not taken, because the one before took too long. A plugin is not told: there it is 0.
+    /// Samples that were due so far and were not taken, because the one before took too long. A plugin does not get it:
+    /// there it is 0.
     pub missed: u64,
     /// The ids of all processes of the machine, in ascending order, when they were listed at this tick. A source with a
     /// thread of its own never has them.
@@ -57,7 +58,7 @@ impl<'a> Tick<'a> {
         Self { number, at, elapsed, interval, last, missed, processes: seen.processes, job: seen.job }
     }
 
-    /// For how long its sample can be kept waiting by what works on another thread.
+    /// How long its sample waits for what works on another thread.
     pub(crate) fn grace(&self) -> Duration {
         match self.last {
             true => GRACE,
@@ -77,7 +78,7 @@ pub struct Host {
     pub procfs: PathBuf,
     /// Where sysfs is mounted; `/sys` likewise.
     pub sysfs: PathBuf,
-    /// For what blocks when it is read.
+    /// Threads for readings that may block.
     workers: Arc<WorkerThreads>,
 }
 
@@ -87,8 +88,9 @@ impl Host {
         Self { procfs: procfs.into(), sysfs: sysfs.into(), workers: Arc::default() }
     }
 
-    /// Reads of it what can block, but seldom does, on a thread that other sources use as well. `name` is what `ps -T` shows
-    /// meanwhile (15 bytes of it). What blocks as a rule has a thread of its own ([`Background::spawn`]).
+    /// Runs `answer`, which can block but seldom does, on a thread that other sources use as well. `name` is what `ps
+    /// -T` shows meanwhile (15 bytes of it). A reading that blocks as a rule needs a thread of its own
+    /// ([`Background::spawn`]).
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -163,12 +165,12 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// So often, on the thread that takes the samples.
+    /// A source that is read so often, on the thread that takes the samples.
     pub const fn new(cadence: Cadence) -> Self {
         Self { cadence, blocking: false }
     }
 
-    /// So often, on a thread of its own, because a reading can take long.
+    /// A source that is read so often, on a thread of its own, because a reading can take long.
     pub const fn blocking(cadence: Cadence) -> Self {
         Self { cadence, blocking: true }
     }

@@ -15,7 +15,7 @@ pub struct Counter(pub &'static str);
 #[derive(Debug, Clone, Copy)]
 pub struct Delta(pub &'static str);
 
-/// What is no figure: a name, a choice.
+/// Something that is no figure: a name, a choice.
 #[derive(Debug, Clone, Copy)]
 pub struct Info;
 

@@ -1,7 +1,7 @@
 //! Threads that take turns at work which seldom blocks.
 //!
-//! Most of it is a few short readings at the beginning of a run, for which one thread after another would be begun and ended. So
-//! work waits for a thread that has something else to do, and gets one more only where that takes long.
+//! Most work is a few short readings at the beginning of a run, for which one thread after another would begin and end.
+//! So work waits for a thread that is busy, and gets one more only if that takes long.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// A thread without work ends after this time.
 const IDLE: Duration = Duration::from_secs(15);
 
-/// What a thread can be given to do.
+/// Work for a thread.
 pub(crate) trait Work: Send + Sync {
     /// Does it.
     fn work(&self);

@@ -11,12 +11,12 @@ use crate::registry::{ComponentType, Kind, nearest};
 use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
 
-/// What becomes of a key that is not there, in a file and in a variable.
+/// What happens to a key that does not exist, in a file and in a variable.
 const IGNORED: &str = ", so it is ignored";
 
 impl Settings {
-    /// Reports every problem: a broken file, unknown keys (which a run ignores), unknown component types, and values that
-    /// are not allowed. Those of a file are in its order, and before all others.
+    /// Reports every problem: a broken file, unknown keys (which a run ignores), unknown component types, and values
+    /// that are not allowed. Problems of a file come before all others, and in its order.
     pub fn check(&self) -> Vec<ConfigError> {
         let files = self.files.iter().filter_map(|file| file.problem.clone());
         let mut problems = Vec::new();
@@ -48,12 +48,12 @@ impl Settings {
         Some((number, self.files[number].offset(key)?))
     }
 
-    /// Looks whether all that [`set_assignment`](Self::set_assignment) set is there to be set.
+    /// Checks that all keys of [`set_assignment`](Self::set_assignment) exist.
     pub(super) fn check_assignments(&self) -> Result<(), ConfigError> {
         self.unknown_keys(&self.merged().assigned, "").into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// What the environment sets that is not there to be set, and so is ignored.
+    /// Variables for keys that do not exist, which are ignored.
     pub fn ignored_variables(&self) -> Vec<ConfigError> {
         self.unknown_keys(&self.merged().variables, IGNORED)
     }
@@ -159,7 +159,7 @@ impl Settings {
 /// The keys of a table.
 struct Keys {
     names: Vec<String>,
-    /// A plugin need not say which there are.
+    /// Whether these are all: a plugin need not list its keys.
     are_known: bool,
 }
 
@@ -175,7 +175,7 @@ impl Keys {
     fn of_component(component: &ComponentType) -> Self {
         let schema = component.schema();
         let mut keys = Self::of(&schema, &component.defaults());
-        // The schema of one that is linked in is made from its type: what it does not list is not there.
+        // The schema of a linked component is made from its type, so it lists all keys.
         keys.are_known |= component.plugin().is_none() && schema.get("additionalProperties").is_none();
         keys.names.extend(["enabled", "type"].map(str::to_owned));
         keys

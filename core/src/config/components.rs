@@ -65,12 +65,12 @@ impl Component {
     }
 }
 
-/// What is configured under names, in the order in which it is used.
+/// Things that are configured under names, in the order in which they are used.
 pub type ByName<T> = Vec<(String, T)>;
 
 /// A configuration of either kind.
 pub(super) trait Configuration: DeserializeOwned {
-    /// `None` when the component is none of a plugin.
+    /// `None` when the component is not a plugin's.
     fn from_plugin(implementation: Implementation, values: &Map<String, Json>) -> Option<serde_json::Result<Self>>;
 }
 
@@ -94,8 +94,8 @@ impl Settings {
     /// Every component of a kind: all that is linked in, and what the configuration adds under other names.
     ///
     /// # Errors
-    /// When a table is no table, `type` no text or none of the types that there are, or `enabled` neither true nor false; when
-    /// a key was assigned or a component switched that is not there; when a file that was found sets what it may not.
+    /// When a table is no table, `type` is no text or no type that there is, or `enabled` is neither true nor false;
+    /// when an assigned key, or a switched component, does not exist; when a file that was found sets what it may not.
     pub fn components(&self, kind: Kind) -> Result<Vec<Component>, ConfigError> {
         self.check_found_files(None)?;
         self.check_assignments()?;
@@ -108,20 +108,21 @@ impl Settings {
         self.each_component(kind, &configured).into_iter().map(|(_, component)| component).collect()
     }
 
-    /// The components whose names mean something, whatever else is wrong with the configuration: for who offers names.
+    /// The components with a name or a type that is known, whatever else is wrong with the configuration: to offer
+    /// their names.
     pub fn named_components(&self, kind: Kind) -> Vec<Component> {
         let configured = match self.value(kind.table()) {
             Some(Json::Object(tables)) => tables,
             _ => Map::new(),
         };
         let types = self.registry.of(kind);
-        // One whose table is wrong is there all the same.
+        // A component with a wrong table is there all the same.
         let as_it_is = |name: &str| self.component(kind, name, None, &types);
         let all = self.each_component(kind, &configured).into_iter();
         all.filter_map(|(name, component)| component.or_else(|_| as_it_is(&name)).ok()).collect()
     }
 
-    /// By their names: those that there are, and those that are added.
+    /// Components by name: those that there are, and those that the configuration adds.
     fn each_component(
         &self,
         kind: Kind,
@@ -147,7 +148,7 @@ impl Settings {
         }
         let key = Component::key(kind, name);
         if name.contains(char::is_control) {
-            // It becomes the name of a thread, and stands in messages.
+            // The name becomes that of a thread, and is in messages.
             let (shown, problem) = (format!("{}.{name:?}", kind.table()), "a name has no control characters");
             let error = ConfigError::new(ConfigErrorKind::BadValue, shown, problem);
             return Err(ConfigError { origin: self.origin(&key), ..error });

@@ -76,7 +76,7 @@ pub fn is_secret(key: &str) -> bool {
     ["token", "secret", "password", "credential"].iter().any(|word| name.contains(word))
 }
 
-/// A problem with the name that was most likely meant, and all that there are.
+/// A problem, with the name that was most likely meant and all names that there are.
 pub(super) fn suggestion(problem: &str, wrong: &str, names: &[&str]) -> String {
     let hint = nearest(wrong, names.iter().copied()).map(|name| format!("; did you mean {name}?")).unwrap_or_default();
     format!("{problem}{hint} (there are: {})", names.join(", "))

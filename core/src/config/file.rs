@@ -19,7 +19,7 @@ const MAX_SIZE: u64 = 1 << 20;
 pub struct ConfigFile {
     /// Its path as the user gave it.
     pub(super) name: String,
-    /// Whether the user named it; one that was merely found says less.
+    /// Whether the user named it; a file that was merely found may set less.
     pub(super) is_named: bool,
     pub(super) values: Option<Dict>,
     /// What is wrong with the file as a whole, with the position where there is one.
@@ -43,8 +43,9 @@ impl ConfigFile {
         file
     }
 
-    /// Reads a file that nobody named, because it lies where one is looked for. It has to be [trusted](crate::trust), and
-    /// has no say in what [needs a named file](super::NEEDS_NAMED_FILE). That there is none is no problem.
+    /// Reads a file that the user did not name, at the place where one is looked for. It has to be
+    /// [trusted](crate::trust), and may not set what [needs a named file](super::NEEDS_NAMED_FILE). A missing file is
+    /// no problem.
     pub fn found(path: &Path) -> Self {
         let mut file = Self::empty(path, false);
         match trust::open_found(path) {

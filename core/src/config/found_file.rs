@@ -1,5 +1,5 @@
-//! What a configuration file may not set that was found in the current folder: what loads code, or says where secrets go
-//! or come from, or what is written where.
+//! What a configuration file may not set if it was found in the current folder: keys that load code, or say where
+//! secrets go or come from, or what is written where.
 
 use std::path::{Component, Path};
 
@@ -11,20 +11,19 @@ use super::file::ConfigFile;
 use super::settings::Settings;
 use crate::registry::{ComponentType, Kind};
 
-/// The mark of a key, or of a whole table, in the schema of a configuration:
-/// `#[schemars(extend("x-needs-named-file" = true))]`. A file that was merely [found](super::ConfigFile::found) may not
-/// set it, because nobody may have meant that file: it can have come with somebody else's sources.
+/// The mark of a key, or of a whole table, in the schema of a configuration: `#[schemars(extend("x-needs-named-file" =
+/// true))]`. A file that was merely [found](super::ConfigFile::found) may not set it, because the user may not mean
+/// that file: it can have come with the sources of others.
 ///
-/// A key that names a file to write has a list of endings instead of `true`, such as `["jsonl", "csv"]`. A file that was
-/// found may name one with such an ending, in the current folder or below, that is not hidden and behind no link.
+/// A key that names a file to write has a list of endings instead of `true`, such as `["jsonl", "csv"]`. A found file
+/// may set it to a file with such an ending, in the current folder or below, that is not hidden and behind no link.
 pub const NEEDS_NAMED_FILE: &str = "x-needs-named-file";
 
 /// Standard output, where a file is named.
 const STANDARD_STREAM: &str = "-";
 
 impl Settings {
-    /// Refuses files that were found and set what only a file may set that the user named. With `table`, in this table
-    /// alone.
+    /// Refuses found files that set what only a named file may set. With `table`, it looks at this table alone.
     ///
     /// # Errors
     /// Names the file, the line, the key, and the way out.
@@ -44,7 +43,7 @@ impl Settings {
                 let (types, merged) = (self.registry.of(kind), self.table(kind.table()).unwrap_or_default());
                 for (name, members) in members.iter().filter_map(|(name, value)| Some((name, value.as_dict()?))) {
                     let key = format!("{}.{name}", kind.table());
-                    // A table can be read as more than one type: what the layers say, and what its name says.
+                    // A table can be read as two types: that of the merged layers, and that of its name.
                     let merged = merged.get(name).and_then(|table| table["type"].as_str());
                     let is_read_as = |known: &&ComponentType| known.name == name || Some(known.name) == merged;
                     let schemas: Vec<Json> = types.iter().filter(is_read_as).map(ComponentType::schema).collect();
@@ -82,11 +81,11 @@ fn check_table(file: &ConfigFile, table: &str, members: &Dict, schemas: &[Json])
     Ok(())
 }
 
-/// Whether a key that is marked so may not have this value.
+/// Whether a key with this mark may not have this value.
 fn is_refused(mark: &Json, value: &Value) -> bool {
     match endings(mark) {
         None => *mark == true,
-        // What is no text is no path either, which is said elsewhere.
+        // A value that is no text is no path; that is reported elsewhere.
         Some(mut endings) => value.as_str().is_some_and(|path| {
             let has_ending = |ending: &str| path.strip_suffix(ending).is_some_and(|name| name.ends_with('.'));
             path != STANDARD_STREAM && !(endings.any(has_ending) && is_plainly_below(Path::new(path)))
@@ -114,8 +113,8 @@ fn endings(mark: &Json) -> Option<impl Iterator<Item = &str>> {
     Some(mark.as_array()?.iter().filter_map(Json::as_str))
 }
 
-/// Whether it is in the current folder or below, through no link and under no hidden name: those are read by other programs,
-/// such as `.bashrc` and what is in `.git`.
+/// Whether it is in the current folder or below, through no link and under no hidden name: other programs read hidden
+/// files, such as `.bashrc` and those in `.git`.
 fn is_plainly_below(path: &Path) -> bool {
     let is_plain = |part: Component| match part {
         Component::CurDir => true,

@@ -1,5 +1,5 @@
-//! What was set, and by whom, becomes one tree of values. It does not matter in which order things were set but for those of
-//! one rank.
+//! Merges what was set into one tree of values, which knows where each is from. The order in which things were set
+//! matters only within a rank.
 
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
@@ -20,7 +20,7 @@ pub(super) struct Layer {
 pub(super) enum Set {
     /// Values under their keys.
     Values(Dict),
-    /// What has to be there to be set.
+    /// A value for a key that must exist.
     Assignment { key: Vec<String>, value: Value },
     /// A key in a variable's name, which has no hyphens.
     Variable { key: Vec<String>, value: Value },
@@ -199,7 +199,7 @@ impl Merging {
         let mut key = key.to_vec();
         let kind = Kind::all().find(|kind| key.first().is_some_and(|table| table == kind.table()));
         if let (Some(kind), Some(name)) = (kind, key.get_mut(1)) {
-            // A file that was merely found can have a component of nearly the same name.
+            // Known names come first, because a found file can have a component of nearly the same name.
             let known = registry.of(kind).into_iter().map(|component| component.name.to_owned());
             if let Some(meant) = known.chain(self.names(kind)).find(|known| known.replace('-', "_") == *name) {
                 *name = meant;

@@ -1,6 +1,6 @@
-//! Who set a value, which decides what wins.
+//! Where a value is from, which decides what wins.
 
-/// Who set a value. Of several, that of the highest rank counts, and of one rank the last: defaults, the file, the
+/// Where a value is from. The value of the highest rank counts, and within a rank the last one: defaults, the file, the
 /// environment, the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {

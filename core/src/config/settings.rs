@@ -16,8 +16,8 @@ use super::toml::literal;
 use super::value::ConfigValue;
 use crate::registry::{Kind, Registry};
 
-/// The merged configuration. Later layers win: defaults, file, environment, command line. In which order they are added
-/// has no meaning; of one kind, the last one wins.
+/// The merged configuration. Later layers win: defaults, file, environment, command line. The order in which they are
+/// added matters only within a kind, where the last one wins.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     pub(super) registry: Registry,
@@ -113,7 +113,8 @@ impl Settings {
         self
     }
 
-    /// Sets what follows from the value of another key, for whoever set that one. What they say of this key itself counts more.
+    /// Sets a value that follows from that of another key, with the origin of that one. A value that this origin sets
+    /// itself counts more.
     pub fn imply(mut self, from: &str, key: &str, value: impl Into<ConfigValue>) -> Self {
         let parts = |key: &str| key.split('.').map(str::to_owned).collect::<Vec<String>>();
         let (from_parts, key) = (parts(from), parts(key));
@@ -125,8 +126,8 @@ impl Settings {
         self
     }
 
-    /// Sets what `key=value` says, as in `--set sinks.file.path=run.jsonl`. The value is read as TOML where it is TOML, else
-    /// as text. A key that is not there to be set is an error of [`sources`](Self::sources), [`sinks`](Self::sinks) and
+    /// Sets what `key=value` says, as in `--set sinks.file.path=run.jsonl`. The value is read as TOML where it is TOML,
+    /// else as text. A key that does not exist is an error of [`sources`](Self::sources), [`sinks`](Self::sinks) and
     /// [`components`](Self::components).
     ///
     /// # Errors
@@ -149,7 +150,7 @@ impl Settings {
         }
     }
 
-    /// Turns a source, a sink, or a configured component on or off by its name alone. That there is none of this name is an
+    /// Turns a source, a sink, or a configured component on or off by its name alone. A name that does not exist is an
     /// error of [`sources`](Self::sources), [`sinks`](Self::sinks) and [`components`](Self::components).
     pub fn switch(mut self, origin: impl Into<Origin>, name: impl Into<String>, on: bool) -> Self {
         self.push(origin.into(), Set::Switch { name: name.into(), on });

@@ -6,7 +6,7 @@ use anyhow::{anyhow, bail};
 
 use super::abi::{RT_ABSENT, RT_OK, Reply, Text};
 
-/// A plugin that writes more in one call has lost its way.
+/// No plugin means to write more in one call.
 const LIMIT: usize = 4 << 20;
 
 /// Longest message that is kept.
@@ -20,7 +20,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Makes a call. `Ok(None)`: what it looks for is not here.
+    /// Makes a call. `Ok(None)` for `RT_ABSENT`.
     pub(super) fn of(&mut self, call: impl FnOnce(*const Reply) -> i32) -> anyhow::Result<Option<&[u8]>> {
         self.text.clear();
         self.too_long = false;

@@ -19,10 +19,10 @@ use crate::sample::{Sample, Sections};
 use crate::source::Tick;
 
 impl DerivationType {
-    /// One for a run.
+    /// Builds it for a run.
     ///
     /// # Errors
-    /// When the process that it is to have cannot be made.
+    /// When its own process cannot be made.
     pub(crate) fn build(&'static self) -> anyhow::Result<Box<dyn Derivation>> {
         let derivation: Box<dyn JsonDerivation> = match &self.hosting {
             Hosting::InProcess { table, original } => Box::new(LocalDerivation::new(&self.info, table, *original)),
@@ -39,7 +39,7 @@ struct PluginDerivation {
 }
 
 enum State {
-    /// Processes can only be made while there is one thread, so that the thread comes with the first sample.
+    /// The thread comes with the first sample, because processes can be made only while there is one thread.
     Begins(Box<dyn JsonDerivation>),
     Works {
         thread: Background<Question, Answer>,
@@ -57,7 +57,7 @@ struct Question {
 
 #[derive(Clone)]
 struct Answer {
-    /// Of the sample that it is about.
+    /// The number of its sample.
     number: u64,
     text: Result<String, String>,
 }
@@ -83,7 +83,7 @@ impl PluginDerivation {
         }
     }
 
-    /// What it answers in time. A sample that is over is not waited for.
+    /// Its answer to this sample, if it comes in time.
     fn answer(&mut self, tick: &Tick, sample: &Sample) -> anyhow::Result<Option<String>> {
         let (thread, watch) = self.thread()?;
         let is_busy = thread.is_busy();
@@ -96,7 +96,7 @@ impl PluginDerivation {
         sample.write_json(&mut line)?;
         let sample =
             Question { tick: OwnedTick::of(tick), run: Arc::clone(&sample.run), sample: String::from_utf8(line)? };
-        // One to an earlier sample came too late.
+        // An answer to an earlier sample is too late.
         thread.take_answer(tick.at);
         thread.ask(sample);
         let answer = thread.take_answer(Instant::now() + tick.grace()).map(|(answer, _)| answer);

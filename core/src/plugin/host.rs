@@ -9,7 +9,7 @@ use super::answer::one_line;
 
 /// What a component may use from `open` until it is closed: a table in a place of its own.
 ///
-/// It is kept by a pointer and never as a value, because moving a `Box` says that nobody else points into it.
+/// It is kept by a pointer and never as a value, because to move a `Box` asserts that nothing else points into it.
 pub(super) struct HostContext(NonNull<Shared>);
 
 /// What the plugin points into. Only read once it is there.

@@ -19,7 +19,7 @@ use crate::owned_tick::OwnedTick;
 use crate::sample::Sections;
 use crate::source::{Host, Source, Tick};
 
-/// What has to be known before the run begins has to be told within this time.
+/// The time for each answer that is needed before the run begins.
 const SETUP_LIMIT: Duration = Duration::from_secs(5);
 
 /// Describes a plugin, without loading it into this process.
@@ -33,11 +33,11 @@ pub(super) fn describe(file: &Path) -> anyhow::Result<Loaded> {
     Ok(Loaded { description, sources, sinks, derivations })
 }
 
-/// A process for a source of this configuration, which the plugin has looked at there.
+/// A process for a source, in which the plugin has checked this configuration.
 pub(super) fn configured_source(source: &SourceType, config: &str) -> anyhow::Result<Supervisor> {
     let request = Request::CheckSource { name: source.info.component.name.clone(), config: config.to_owned() };
     let supervisor = checked(&source.file, &request)?;
-    // Only a sink may own it.
+    // Only a sink may own standard output.
     supervisor.leave_stdout()?;
     Ok(supervisor)
 }
@@ -75,7 +75,7 @@ fn answer(
     }
 }
 
-/// A source on the other side.
+/// A source in another process.
 pub(super) struct RemoteSource {
     source: &'static SourceType,
     supervisor: Arc<Supervisor>,
@@ -86,11 +86,11 @@ pub(super) struct RemoteSource {
 
 #[derive(Clone, Copy)]
 enum RemoteState {
-    /// Not yet, or not any more, because its process has ended.
+    /// Not opened yet, or closed because its process has ended.
     Closed,
-    /// What it reads is not here.
+    /// The source says that its hardware is not here.
     Absent,
-    /// One that begins anew has no counters from before, until it was read.
+    /// A source that begins anew has no counters from before, until it was read.
     Open { was_read: bool },
 }
 
@@ -142,7 +142,7 @@ impl Source for RemoteSource {
     }
 }
 
-/// A sink on the other side.
+/// A sink in another process.
 pub(super) struct RemoteSink {
     sink: &'static SinkType,
     supervisor: Arc<Supervisor>,
@@ -204,7 +204,7 @@ impl JsonSink for RemoteSink {
     }
 }
 
-/// A derivation on the other side.
+/// A derivation in another process.
 pub(super) struct RemoteDerivation {
     derivation: &'static DerivationType,
     supervisor: Supervisor,

@@ -1,7 +1,7 @@
 //! The line between the tracker and the process of a plugin: a socket of packets, each of which arrives whole or not at all.
 //!
-//! A message is one packet or several, and each says of which life of the plugin it is. So what one life left half said, or
-//! half read, is passed over, and the line is clean for the next.
+//! A message is one packet or several, and each packet has the number of the plugin's life. So a message that one life
+//! left half sent, or half read, is passed over, and the line is clean for the next life.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -41,7 +41,7 @@ impl Header {
         bytes
     }
 
-    /// `None` of what is no packet of ours.
+    /// `None` if it is no packet of ours.
     fn of(bytes: &[u8]) -> Option<Self> {
         let word = |index: usize| Some(u32::from_ne_bytes(bytes.get(index * 4..index * 4 + 4)?.try_into().ok()?));
         Some(Self { life: word(0)?, number: word(1)?, place: word(2)? })
@@ -114,7 +114,7 @@ impl Line {
         }
     }
 
-    /// Waits for a packet of no life before `life`, and leaves it there. What is of lives before it is thrown away.
+    /// Waits for a packet of no life before `life`, and leaves it there. Packets of earlier lives are thrown away.
     pub(super) fn wait(&self, life: u32) -> io::Result<Header> {
         let mut packet = [0; HEADER];
         loop {

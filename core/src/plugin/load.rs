@@ -1,4 +1,4 @@
-//! Loads a plugin, and looks closely at what it says of itself.
+//! Loads a plugin, and checks what it says of itself.
 
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -33,7 +33,7 @@ pub(crate) struct Plugin {
     pub(crate) sections: &'static [PluginSection],
 }
 
-/// What a plugin says of itself, with nothing of it left behind.
+/// What a plugin says of itself, copied out of it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Description {
     pub(super) name: String,
@@ -44,7 +44,7 @@ pub(super) struct Description {
     pub(super) derivations: Vec<DerivationInfo>,
 }
 
-/// A description with the tables that it is of.
+/// A description, and the tables that it describes.
 pub(super) struct Loaded {
     pub(super) description: Description,
     pub(super) sources: Vec<Hosting<SourceTable>>,
@@ -52,7 +52,7 @@ pub(super) struct Loaded {
     pub(super) derivations: Vec<Hosting<DerivationTable>>,
 }
 
-/// Makes a plugin last.
+/// Keeps a plugin until the process ends.
 pub(super) fn keep(file: &Path, loaded: Loaded) -> &'static Plugin {
     let Description { name, version, sections, sources, sinks, derivations } = loaded.description;
     let sections = sections.into_iter().map(|(name, schema)| PluginSection::new(name, schema));
@@ -80,8 +80,9 @@ pub(super) fn keep(file: &Path, loaded: Loaded) -> &'static Plugin {
 /// Loads the library into this process.
 pub(super) fn open(file: &Path) -> anyhow::Result<Loaded> {
     let TrustedFile { folder, name } = TrustedFile::open(file)?;
-    // By way of the folder's descriptor, in which the name stays what was looked at. By the file's own, `$ORIGIN` would
-    // mean `/proc/self/fd`, and libraries that lie beside a plugin would not be found.
+    // The path leads through the folder's descriptor, in which the name is still that of the file that was checked.
+    // Through the file's own descriptor, `$ORIGIN` would mean `/proc/self/fd`, and libraries beside the plugin would
+    // not be found.
     let path = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
     // SAFETY: the user named the file; its initialisers are code that is to run.
     let library = unsafe { Library::new(&path) }.map_err(|error| reason(&error, &path))?;
@@ -98,7 +99,7 @@ pub(super) fn open(file: &Path) -> anyhow::Result<Loaded> {
     unsafe { inspect(entry) }
 }
 
-/// Looks at what a plugin says of itself.
+/// Checks what a plugin says of itself.
 ///
 /// # Safety
 /// `entry` is that of a plugin, and stays.
@@ -155,7 +156,7 @@ fn in_process<T>(tables: Vec<(T, *const T)>) -> Vec<Hosting<T>> {
     tables.into_iter().map(|(table, original)| Hosting::InProcess { table, original }).collect()
 }
 
-/// What `dlopen` says, without the file's name, which is said anyway.
+/// The message of `dlopen`, without the file's name, which is in the message anyway.
 fn reason(error: &libloading::Error, path: &Path) -> anyhow::Error {
     let text = error.to_string();
     let text = text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text);

@@ -19,7 +19,7 @@ impl Log for ToHost {
     }
 
     fn log(&self, record: &Record<'_>) {
-        // Away meanwhile, so that a tracker that speaks by the same facade does not come back here.
+        // The host is taken away meanwhile: a tracker that uses the same facade must not come back here.
         let host = HOST.replace(std::ptr::null());
         if host.is_null() {
             return;
@@ -50,7 +50,7 @@ pub(super) fn install() {
     }
 }
 
-/// Does what a call is to do; what this thread says meanwhile goes to `host`. `body` does not unwind.
+/// Runs a call. Messages of this thread meanwhile go to `host`. `body` does not unwind.
 pub(super) fn with_host<R>(host: *const HostTable, body: impl FnOnce() -> R) -> R {
     let before = HOST.replace(host);
     let result = body();

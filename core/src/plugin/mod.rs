@@ -49,7 +49,7 @@ pub enum Isolation {
 /// Loads a plugin for good.
 ///
 /// # Errors
-/// When the file cannot be loaded, is no plugin, is one for another version, or says what cannot be.
+/// When the file cannot be loaded, is no plugin, is one for another version, or describes itself wrongly.
 pub(crate) fn load(file: &Path, isolation: Isolation) -> anyhow::Result<&'static Plugin> {
     let loaded = match isolation {
         Isolation::None => load::open(file)?,

@@ -23,8 +23,7 @@ pub(super) struct OpenState {
 unsafe impl Send for OpenState {}
 
 impl OpenState {
-    /// Opens it by `open`, which is given the tracker, the place of the state and the reply. `Ok(None)`: what it looks for
-    /// is not here.
+    /// Opens it by `open`, which gets the tracker, the place of the state and the reply. `Ok(None)` for `RT_ABSENT`.
     ///
     /// # Errors
     /// Those of the plugin, or that there is no state.

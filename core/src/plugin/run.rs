@@ -1,4 +1,4 @@
-//! What a sink of a plugin is told of the run, as JSON.
+//! The facts of a run for a plugin's sink, as JSON.
 
 use std::time::{Duration, SystemTime};
 

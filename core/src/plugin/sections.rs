@@ -40,8 +40,8 @@ fn find_deltas(schema: &Json, deltas: &mut Vec<String>) {
     }
 }
 
-/// Reads one JSON object, the name of each section and the section, into `out`. `known` are those that the plugin said
-/// it writes. Nothing of it is looked into further than that it is JSON.
+/// Reads one JSON object, the name of each section and the section, into `out`. `known` are the sections that the
+/// plugin has announced. Their contents are only checked for being JSON.
 pub(crate) fn read(text: &[u8], known: &[PluginSection], out: &mut Sections) -> anyhow::Result<()> {
     if text.is_empty() {
         return Ok(());

@@ -21,12 +21,12 @@ use crate::sink::{Sink, SinkConfig, SinkContext};
 pub(crate) struct PluginSinkConfig {
     sink: &'static SinkType,
     config: String,
-    /// Where it runs, unless in this process.
+    /// Its process, unless it runs in this one.
     supervisor: Option<Arc<Supervisor>>,
 }
 
 impl SinkType {
-    /// What the user configured, completed and looked at by the plugin.
+    /// The user's configuration, completed, and checked by the plugin.
     pub(crate) fn configure(&'static self, values: Map<String, Json>) -> serde_json::Result<Box<dyn SinkConfig>> {
         let config = self.info.component.configuration(values)?;
         let checked = match &self.hosting {

@@ -17,12 +17,12 @@ use crate::source::{Host, Schedule, Source, SourceConfig};
 pub(crate) struct PluginSourceConfig {
     source: &'static SourceType,
     config: String,
-    /// Where it runs, unless in this process.
+    /// Its process, unless it runs in this one.
     supervisor: Option<Arc<Supervisor>>,
 }
 
 impl SourceType {
-    /// What the user configured, completed and looked at by the plugin.
+    /// The user's configuration, completed, and checked by the plugin.
     pub(crate) fn configure(&'static self, values: Map<String, Json>) -> serde_json::Result<Box<dyn SourceConfig>> {
         let config = self.info.component.configuration(values)?;
         let checked = match &self.hosting {

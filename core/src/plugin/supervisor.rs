@@ -1,8 +1,8 @@
 //! A process beside the tracker in which a plugin may crash.
 //!
-//! It is a fork of the tracker, made while that has one thread, and waits: for each life of the plugin it forks once more,
-//! with the first request, and tells the tracker when that has ended. It has no exit signal, so whoever waits for the
-//! processes of the job never meets it, and it is no part of the job's tree. Orphans of the plugin come to it.
+//! It is a fork of the tracker, made while that has one thread. It waits: for each life of the plugin it forks once
+//! more, at the first request, and tells the tracker when that process has ended. It has no exit signal, so that a wait
+//! for the job's processes never finds it, and it is no part of the job's tree. Orphans of the plugin come to it.
 
 use std::fmt;
 use std::fs::File;
@@ -16,11 +16,11 @@ use anyhow::{Context, anyhow, ensure};
 
 use super::line::Line;
 
-/// The number of a message that nobody asked for: the plugin's process has ended.
+/// The number of a message that answers no question: the plugin's process has ended.
 const DIED: u32 = 0;
-/// Of the message that ends a life.
+/// The number of the message that ends a life.
 const END: u32 = u32::MAX;
-/// Of the message that tells the supervisor to close standard output.
+/// The number of the message that tells the supervisor to close standard output.
 const LEAVE_STDOUT: u32 = u32::MAX - 1;
 
 pub(super) struct Supervisor {
@@ -116,7 +116,7 @@ const GONE: &str = "its process is gone";
 /// The tracker's side of the line.
 struct Asker {
     line: Line,
-    /// Of which life the next request is: so many have ended that the tracker knows of.
+    /// The life that the next request is for: as many lives have ended, as far as the tracker knows.
     life: u32,
     number: u32,
 }
@@ -143,14 +143,14 @@ impl Asker {
                     return Err(NoAnswer::Died(String::from_utf8_lossy(&text).into_owned()));
                 }
                 answered if answered == number => return Ok(text),
-                // To a question that nobody waits for any more.
+                // An answer that came too late.
                 _ => (),
             }
         }
     }
 }
 
-/// The supervisor's life.
+/// The main loop of the supervisor.
 fn keep(line: Line, answer: impl FnMut(&[u8]) -> Vec<u8> + Clone) -> ! {
     let own_pid = std::process::id();
     become_helper(&line);
@@ -208,12 +208,13 @@ fn serve(line: &Line, life: u32, mut answer: impl FnMut(&[u8]) -> Vec<u8>) -> ! 
     exit(0)
 }
 
-/// What the fork has of the tracker, and the plugin must not: a place in the job's process group, signals that are blocked or
-/// ignored, orphans, and descriptors. A copy of the job's standard input, or of a pipe, would keep others waiting for it.
+/// Gives up what the fork has from the tracker and the plugin must not have: a place in the job's process group,
+/// signals that are blocked or ignored, and descriptors. Orphans of the plugin stay here. A copy of the job's standard
+/// input, or of a pipe, would keep other processes waiting for its end.
 fn become_helper(line: &Line) {
     // SAFETY: system calls on numbers, and on a set of signals that `sigemptyset` has made.
     unsafe {
-        // A signal that the terminal sends to the tracker's group is none of its business.
+        // A signal of the terminal to the tracker's group must not reach it.
         libc::setpgid(0, 0);
         libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1 as libc::c_ulong);
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
@@ -247,14 +248,14 @@ fn replace_by_null(descriptor: i32) {
     unsafe { libc::dup2(null.as_raw_fd(), descriptor) };
 }
 
-/// Nothing is left behind when the parent is killed.
+/// Ends this process with its parent, so that nothing is left behind when that is killed.
 fn end_with(parent: u32) {
     // SAFETY: they set and read a number.
     let has_gone = unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong);
         libc::getppid() as u32 != parent
     };
-    // It ended before the signal was asked for.
+    // The parent ended before the signal was asked for.
     if has_gone {
         exit(0)
     }
@@ -269,7 +270,7 @@ fn exit(code: i32) -> ! {
 mod tests {
     use super::*;
 
-    /// In a fork, because it closes what others have open.
+    /// In a fork, because it closes the descriptors of all other code.
     #[test]
     fn all_is_closed_but_one_and_the_standard_ones() {
         let [before, kept, behind] = [(); 3].map(|()| File::open("/").unwrap());

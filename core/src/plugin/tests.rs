@@ -186,7 +186,7 @@ fn a_source_is_described_configured_read_and_closed() {
 
     let mut fans = open("turn").unwrap().unwrap();
     let mut out = Sections::default();
-    // It was registered as a component, and its section was not: nothing that is not announced is taken.
+    // The component was announced, and its section was not: a section that was not announced is refused.
     let error = format!("{:#}", fans.collect(&tick(2), &mut out).unwrap_err());
     assert!(error.contains("\"fans\" is no section of the plugin"), "{error}");
 

@@ -21,7 +21,7 @@ pub(crate) struct ComponentInfo {
     pub(crate) schema: Json,
 }
 
-/// What is to be known of a source.
+/// The facts of a source.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct SourceInfo {
     pub(crate) component: ComponentInfo,
@@ -30,14 +30,14 @@ pub(crate) struct SourceInfo {
     pub(crate) cadence_ns: u64,
 }
 
-/// What is to be known of a sink.
+/// The facts of a sink.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct SinkInfo {
     pub(crate) component: ComponentInfo,
     pub(crate) patience_ns: u64,
 }
 
-/// What is to be known of a derivation.
+/// The facts of a derivation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct DerivationInfo {
     pub(crate) name: String,
@@ -106,8 +106,8 @@ impl SourceInfo {
 }
 
 impl ComponentInfo {
-    /// The whole configuration, when the user gave these values. A plugin may not look closely, so that each value has
-    /// the type of its default is seen to here.
+    /// The whole configuration, with the values that the user gave. A plugin may check little, so this checks that each
+    /// value has the type of its default.
     pub(super) fn configuration(&self, values: Map<String, Json>) -> serde_json::Result<String> {
         let mut whole = self.defaults.as_object().cloned().unwrap_or_default();
         for (key, value) in values {

@@ -13,7 +13,7 @@ use crate::owned_tick::OwnedTick;
 use crate::sample::Sections;
 use crate::source::Source;
 
-/// What a plugin's process is asked. The texts are those of the contract.
+/// A request to a plugin's process. The texts are those of the contract.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Request {
     Describe,
@@ -29,7 +29,7 @@ pub(super) enum Request {
     Derive { tick: OwnedTick, sample: String },
 }
 
-/// What it answers.
+/// The answer to a request.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Reply {
     Ok(String),
@@ -37,7 +37,7 @@ pub(super) enum Reply {
     Failed(String),
 }
 
-/// The side of the plugin. It loads it with the first request, in a process of which nothing depends.
+/// The side of the plugin. It loads the plugin at the first request, in a process on which nothing depends.
 pub(super) struct Worker {
     file: PathBuf,
     plugin: Option<&'static Plugin>,

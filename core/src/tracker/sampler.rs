@@ -238,7 +238,8 @@ mod tests {
         }
     }
 
-    /// What another source is told: when the one before it was done, when its own reading begins, and the time since the last.
+    /// What the second source gets: when the one before it was done, when its own reading begins, and the time since
+    /// the last.
     struct Delayed {
         done: Arc<Mutex<Instant>>,
         readings: mpsc::Sender<(Instant, Instant, Duration)>,

@@ -1,4 +1,4 @@
-//! What has to be so before something in the file system is believed.
+//! What must hold before something in the file system is trusted.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -12,7 +12,7 @@ use super::group::{STICKY, others_write};
 
 const OTHERS: u32 = 0o077;
 
-/// What has to be so before something in the file system is believed.
+/// What must hold before something in the file system is trusted.
 #[derive(Debug, Clone, Copy)]
 pub struct Demand {
     kind: FileType,
@@ -28,7 +28,7 @@ pub enum Owner {
     User,
     /// The user, or root.
     UserOrRoot,
-    /// The user, root, or who owns the root folder, which is not always user 0 in a user namespace.
+    /// The user, root, or the owner of the root folder, which is not always user 0 in a user namespace.
     UserOrMachine,
 }
 
@@ -52,31 +52,32 @@ impl Owner {
 }
 
 impl Demand {
-    /// A file that the user has to oneself.
+    /// A file that only the user can use.
     pub const PRIVATE_FILE: Self = Self::new(FileType::RegularFile, Owner::User, Others::Nothing);
-    /// A folder that the user has to oneself.
+    /// A folder that only the user can use.
     pub const PRIVATE_FOLDER: Self = Self::new(FileType::Directory, Owner::User, Others::Nothing);
-    /// A file of the user's, whoever else can write to it.
+    /// A file of the user's, even if others can write to it.
     pub const OWN_FILE: Self = Self::new(FileType::RegularFile, Owner::User, Others::Anything);
-    /// A file that nobody but root and the user can have written.
+    /// A file that only root and the user can have written.
     pub(super) const TRUSTED_FILE: Self = Self::new(FileType::RegularFile, Owner::UserOrRoot, Others::Read);
-    /// A folder in which nobody but root and the user can have put anything.
+    /// A folder in which only root and the user can have put anything.
     pub(super) const TRUSTED_FOLDER: Self = Self::new(FileType::Directory, Owner::UserOrRoot, Others::Read);
 
     pub(super) const fn new(kind: FileType, owner: Owner, others: Others) -> Self {
         Self { kind, owner, others }
     }
 
-    /// Opens something, and looks at it: no link is followed, and nobody is waited for. What is made is open to nobody else.
+    /// Opens something, and checks it. It follows no link and waits for nothing. What it makes is open to the user
+    /// alone.
     ///
     /// # Errors
     /// When it cannot be opened, or is not what is demanded; the text says what it is, whose it is, or what others may do.
     pub fn open(self, parent: impl AsFd, name: impl Arg + Copy, how: OFlags) -> io::Result<OwnedFd> {
         let how = how | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = openat(&parent, name, how, Mode::RUSR | Mode::WUSR).or_else(|error| match error {
-            // It was to be made, and somebody else was first, whatever that is.
+            // It was to be made, and another process was faster, whatever that has made.
             Errno::EXIST => Err(error.into()),
-            // What it is says more than how it could not be opened.
+            // The check says more than the error of opening it.
             _ => self.inspect(&parent, name).and(Err(io::Error::from(error))),
         })?;
         self.check(&opened).map(|_| opened)
@@ -114,7 +115,7 @@ impl Demand {
     }
 }
 
-/// The one reason that a change of permissions does away with.
+/// The one reason that a change of permissions removes.
 #[derive(Debug)]
 pub(super) struct OthersWrite {
     pub(super) mode: u32,

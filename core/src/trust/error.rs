@@ -1,4 +1,4 @@
-//! What the system said, with what was being done.
+//! Errors of the system, with what was being done.
 
 use std::io::{self, ErrorKind};
 

@@ -1,4 +1,4 @@
-//! The way to a file: folders in which nobody but root and the user can exchange what is on the way.
+//! The way to a file: folders in which only root and the user can exchange what is on the way.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -21,17 +21,17 @@ pub(super) const PLACE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFla
 const PLUGIN: &str = "a plugin and every folder above it have to belong to root or to you, and nobody else may write \
                       there; chmod go-w what is yours, or copy the file to a folder of your own";
 
-/// A file that stays what was looked at: only root and the user can change what is in its folder, which is held open.
+/// A file that stays as it was checked: only root and the user can change what is in its folder, which is held open.
 pub(crate) struct TrustedFile {
     pub(crate) folder: OwnedFd,
     pub(crate) name: OsString,
 }
 
 impl TrustedFile {
-    /// Looks at a file and at the whole way to it.
+    /// Checks a file and the whole way to it.
     ///
     /// # Errors
-    /// When it cannot be opened, is no regular file, or somebody else can write it or exchange what is on the way.
+    /// When it cannot be opened, is no regular file, or another user can write to it or exchange what is on the way.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         let path = path.canonicalize().context("cannot be opened")?;
         let (parent, name) = path.parent().zip(path.file_name()).context("is no regular file")?;
@@ -42,10 +42,10 @@ impl TrustedFile {
     }
 }
 
-/// Looks at a folder and all above it, as sshd does with StrictModes.
+/// Checks a folder and all above it, as sshd does with StrictModes.
 ///
 /// # Errors
-/// Names the folder that somebody else owns or can write to.
+/// Names the folder that another user owns or can write to.
 pub fn check_folder(path: &Path) -> io::Result<()> {
     let path = path.canonicalize().context("cannot be opened").map_err(io_error)?;
     open_folder(&path).map(drop).map_err(io_error)
@@ -59,11 +59,11 @@ fn open_folder(path: &Path) -> anyhow::Result<OwnedFd> {
     walk.map_err(|why| anyhow!("{why:#}; {PLUGIN}"))
 }
 
-/// Makes a folder for the user alone, and those above it that are missing, and opens it as a mere place. What is made is
-/// made where the path says, and nobody else can lead it elsewhere.
+/// Makes a folder for the user alone, with those above it that are missing, and opens it with `O_PATH`. It is made
+/// where the path says: no other user can lead it elsewhere.
 ///
 /// # Errors
-/// Names what is on the way and belongs to somebody else, or where others can exchange it.
+/// Names what is on the way and belongs to another user, or where others can exchange it.
 pub fn make_folder(path: &Path) -> io::Result<OwnedFd> {
     let path = std::path::absolute(path).context("there is no current folder").map_err(io_error)?;
     Walk::to(&path, Owner::UserOrMachine, Missing::IsMade).map(|walk| walk.folder).map_err(io_error)
@@ -75,11 +75,11 @@ enum Missing {
     IsMade,
 }
 
-/// From the root down, one folder after the other. Each is looked at before the next is looked up in it, so that nobody
-/// else can have put another one in its place, nor can do so later.
+/// A walk from the root down, one folder after the other. Each folder is checked before the next name is looked up in
+/// it, so no other user can have put another folder in its place, nor can do so later.
 ///
-/// A sticky folder, such as `/tmp`, may be on the way: there nobody can move what is another's, and hard links to folders
-/// do not exist. Files can be put there by anybody.
+/// A sticky folder, such as `/tmp`, may be on the way: there, no user can move what belongs to another, and hard links
+/// to folders do not exist. Anyone can put files there.
 struct Walk {
     folder: OwnedFd,
     /// Where it is, without links.
@@ -88,7 +88,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// To the end of an absolute path. Links on the way are followed if they belong to who may own folders.
+    /// Goes to the end of an absolute path. Links on the way are followed if their owner may own folders.
     fn to(path: &Path, owner: Owner, missing: Missing) -> anyhow::Result<Self> {
         let mut walk = Self::from_root(owner)?;
         let mut rest: Vec<OsString> = Vec::new();

@@ -1,4 +1,4 @@
-//! Files that nobody named.
+//! Files that the user did not name.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -9,20 +9,20 @@ use rustix::fs::{CWD, Mode, OFlags};
 use super::demand::{Demand, OthersWrite};
 use super::group::STICKY;
 
-/// The reason with what to do about it.
+/// Adds to the reason what can be done about it.
 fn with_way_out(why: io::Error, path: &Path) -> io::Error {
     let Some(OthersWrite { mode }) = why.get_ref().and_then(|why| why.downcast_ref()) else { return why };
     match mode & STICKY {
         0 => io::Error::other(format!("{why}: chmod go-w {}", path.display())),
-        // Such a folder is for everybody.
+        // A sticky folder is for all users.
         _ => io::Error::other(format!("{why}: move it to a folder of your own")),
     }
 }
 
-/// Opens a file that nobody named. `None`: there is none.
+/// Opens a file that the user did not name. `None` if there is none.
 ///
 /// # Errors
-/// Says why it is not trusted: what it is, whose it is, or who can write there. Nothing waits, whatever it is.
+/// Says why it is not trusted: what it is, whose it is, or who can write there. It never waits, whatever the file is.
 pub(crate) fn open_found(path: &Path) -> io::Result<Option<File>> {
     let file = match Demand::TRUSTED_FILE.open(CWD, path, OFlags::RDONLY) {
         Ok(file) => file,
@@ -34,7 +34,7 @@ pub(crate) fn open_found(path: &Path) -> io::Result<Option<File>> {
         Err(error) => return Err(with_way_out(error, path)),
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // Only what is in the place of the file matters here, not how its folder was come to.
+    // Only the folder itself matters here, not the way to it.
     let open = rustix::fs::open(folder, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(io::Error::from);
     let judged = open.and_then(|open| Demand::TRUSTED_FOLDER.check(open));
     judged.map_err(|why| io::Error::new(why.kind(), format!("its folder: {}", with_way_out(why, folder))))?;

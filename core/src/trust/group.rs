@@ -19,16 +19,16 @@ pub(super) fn others_write(open: impl AsFd, status: &Stat) -> bool {
     }
 }
 
-/// Whether a list says who else may write. The bits of the group are then those of everybody on the list.
+/// Whether an access list says who else may write. With one, the bits of the group are those of all its entries.
 fn has_acl(file: impl AsFd) -> bool {
-    // By this way, because it may be open as a mere place in the file system.
+    // Through this path, because the file may be open with `O_PATH`.
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     let length = rustix::fs::getxattr(path, "system.posix_acl_access", &mut [0; 0]);
     !matches!(length, Err(Errno::NODATA | Errno::OPNOTSUPP))
 }
 
-/// Whether a folder is one to which a group of this user's may write, and nobody outside of it. Root, to whom every folder is
-/// open, is in no team by that.
+/// Whether a group of this user may write to the folder, and nobody outside of that group. Root may write to every
+/// folder, and is in no team by that.
 pub(super) fn is_of_own_team(folder: &Stat) -> bool {
     let is_in = |group: u32| {
         let more = rustix::process::getgroups().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Whom to trust with a file. There is one question, whatever it is for: is it of the kind that is meant, whose is it, and
-//! what may others do with it? It is asked of what is open, so that nobody can exchange it between the question and its use.
+//! Which files and folders to trust. The check is always the same: is it of the expected kind, whose is it, and what
+//! may others do with it? It is made on the open file, so that nobody can exchange it between the check and its use.
 
 mod demand;
 mod error;

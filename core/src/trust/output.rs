@@ -1,5 +1,5 @@
-//! Where a path leads for one who writes there. The folders on the way may be anybody's; what is refused is what somebody
-//! else has put there to lead the writer elsewhere, or to get what is written.
+//! Where a path leads, for a writer. The folders on the way may belong to anyone. What another user has put there to
+//! lead the writer elsewhere, or to get what is written, is refused.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -16,7 +16,7 @@ use super::error::io_error;
 use super::folder::{LINKS, PLACE, put_before};
 use super::group::{STICKY, is_of_own_team, others_write};
 
-/// With this, what is mounted only when it is used gets mounted.
+/// Opening with these flags also mounts what is mounted on use.
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// What a path leads to: a name in a folder that is held open.
@@ -25,19 +25,19 @@ const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEX
 pub struct OutputPath {
     /// The folder.
     pub folder: OwnedFd,
-    /// The name, which is no link's, except in procfs, whose links lead to what is open rather than to a path.
+    /// The name. It is not that of a link, except in procfs, where a link leads to an open file rather than to a path.
     pub name: OsString,
     /// Where it is, without links.
     pub path: PathBuf,
-    /// What has the name, if that is known.
+    /// The status of what has the name, if that is known.
     pub found: Option<Stat>,
 }
 
 impl OutputPath {
-    /// Follows a path, and all links on the way that nobody else can have put there.
+    /// Follows a path, and all links on the way that no other user can have put there.
     ///
     /// # Errors
-    /// When a folder is missing, or a link is somebody else's, who could make it lead anywhere.
+    /// When a folder is missing, or a link belongs to another user, who could make it lead anywhere.
     pub fn of(path: &Path) -> io::Result<Self> {
         Self::follow(path).map_err(io_error)
     }
@@ -86,25 +86,25 @@ impl OutputPath {
     }
 }
 
-/// Whose a file is that somebody is about to write to.
+/// Whose an existing output file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OutputOwner {
     /// The user, or root.
     User,
-    /// Somebody who is meant to have what is written, as far as one can tell.
+    /// Another user, who is meant to have the output, as far as one can tell.
     Other,
 }
 
-/// Whether to write to a file that is there already, in this folder, and belongs to this user. Its owner reads what is
-/// written, and in a folder where others can put files, anybody can be its owner. The kernel refuses such files by
-/// `fs.protected_regular` and `fs.protected_fifos`, but in sticky folders alone, and where it is told to.
+/// Whether to write to an existing file in this folder, which belongs to this user. Its owner reads what is written,
+/// and in a folder where others can put files, anybody can be its owner. The kernel refuses such files by
+/// `fs.protected_regular` and `fs.protected_fifos`, but only in sticky folders, and only where these are on.
 ///
-/// Who names a file of a user in that user's own folder, or in one of a team that one is in, means that user's file. In one's
-/// own folder, nobody else can have put it.
+/// In two folders, such a file is meant: in one that only its owner, this user or root can write to, nobody else can
+/// have put it; and in that of a team, which this user is in, files of others are expected.
 ///
 /// # Errors
-/// When it is somebody else's, who could have put it there.
+/// When it belongs to another user, who could have put it there.
 pub fn check_output(folder: impl AsFd, owner: u32) -> io::Result<OutputOwner> {
     if Owner::UserOrMachine.may_be(owner) {
         return Ok(OutputOwner::User);
@@ -126,7 +126,7 @@ fn start(path: &Path) -> rustix::io::Result<(OwnedFd, PathBuf)> {
     Ok((openat(CWD, from, FOLDER, Mode::empty())?, shown.into()))
 }
 
-/// Opens a folder in another one; a link is none, except in procfs.
+/// Opens a folder in another one. It follows no link, except in procfs.
 fn enter(folder: &OwnedFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
     match openat(folder, name, FOLDER | OFlags::NOFOLLOW, Mode::empty()) {
         Err(Errno::NOTDIR | Errno::LOOP) if is_procfs(folder) => openat(folder, name, FOLDER, Mode::empty()),
@@ -138,7 +138,7 @@ fn is_procfs(folder: &OwnedFd) -> bool {
     fstatfs(folder).is_ok_and(|status| status.f_type == PROC_SUPER_MAGIC)
 }
 
-/// In a folder that only root and the user can change, one of them has put the link there, whosever it is.
+/// Accepts the link of another user in a folder that only root and the user can change: one of them has put it there.
 fn check_link(folder: &OwnedFd, path: &Path, owner: u32, is_last: bool) -> anyhow::Result<()> {
     let is_trusted = |owner: u32| Owner::UserOrMachine.may_be(owner);
     if is_trusted(owner) {

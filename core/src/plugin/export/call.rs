@@ -1,4 +1,4 @@
-//! What every call of the tracker needs: its arguments, its answer, and that no panic leaves it.
+//! What every call of the tracker needs: arguments, an answer, and a stop for panics.
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,7 +21,7 @@ pub(super) fn parse<T: serde::de::DeserializeOwned>(name: &str, config: &str) ->
     Ok(serde_json::from_value(values.into())?)
 }
 
-/// Runs what a call is to do. An error or a panic becomes a message and a code; what is said meanwhile goes to `host`.
+/// Runs what a call is to do. An error or a panic becomes a message and a code; messages meanwhile go to `host`.
 ///
 /// # Safety
 /// `reply` is that of the call, and `host` is there during the call, or null.
@@ -75,12 +75,12 @@ pub(super) unsafe fn tick<'a>(table: &TickTable) -> Tick<'a> {
 pub(super) struct Written {
     sections: Sections,
     text: Vec<u8>,
-    /// What writes them has panicked, and what it holds may be anything.
+    /// The panic of the code that writes them, after which its state may be anything.
     panicked: Option<String>,
 }
 
 impl Written {
-    /// Has `write` fill the sections anew, and hands them over.
+    /// Lets `write` fill the sections anew, and hands them over.
     ///
     /// # Safety
     /// `reply` is that of a call.

@@ -46,7 +46,7 @@ pub fn table(abi_version: u32, name: &'static str, version: &'static str) -> *co
         return std::ptr::null();
     }
     let table = || {
-        // What is caught is told by the tracker.
+        // The tracker reports the panics that are caught.
         let say = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             if !is_guarded() {
