@@ -1,4 +1,4 @@
-//! What is read of a cgroup, of either version, and what it means.
+//! The files of a cgroup of either version, and how they are read.
 
 use std::path::PathBuf;
 
@@ -27,8 +27,8 @@ pub(super) struct Bytes {
 }
 
 impl Reading {
-    /// What can be counted from later: where a counter cannot be read now, what was read of it before. Not of CPU time, which is
-    /// told by the interval.
+    /// The baseline of the next reading: a counter that cannot be read now keeps its last value. CPU time does not,
+    /// because it becomes a rate over one interval.
     pub(super) fn or_before(self, before: &Self) -> Self {
         Self {
             throttling: self.throttling.or(before.throttling),
@@ -57,10 +57,10 @@ impl<T> Value<T> {
 }
 
 pub(super) struct Files {
-    /// Of v1, which has a file of its own.
+    /// Of v1, which has it in a file of its own.
     throttling: Value<Throttling>,
     memory: Value<u64>,
-    /// v1 does not tell before Linux 4.13.
+    /// v1 has no such counter before Linux 4.13.
     oom_kills: Value<Option<u64>>,
     io: Value<Bytes>,
     pids: Value<u64>,
@@ -71,7 +71,7 @@ impl Files {
     pub(super) fn open(cgroup: &ReportedCgroup) -> Self {
         let v1 = |controller: &str, name: &str| cgroup.legacy(controller).map(|directory| directory.join(name));
         let v2 = |name: &str| cgroup.unified.as_ref().map(|directory| directory.join(name));
-        // What v1 has mounted, v2 does not have.
+        // A controller that is mounted in v1 is not in v2.
         let pick = |controller: &str, old: &str, new: &str| v1(controller, old).or_else(|| v2(new));
         Self {
             throttling: Value::open(v1("cpu", "cpu.stat"), Throttling::parse_v1),

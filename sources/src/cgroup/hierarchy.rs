@@ -62,7 +62,7 @@ impl Directory {
         self.path.ancestors().take_while(|path| path.starts_with(&self.mount))
     }
 
-    /// The nearest one that has a controller of v2; this one where none has.
+    /// The nearest cgroup upwards that has a controller of v2; this one if none has.
     fn with_controllers(&self) -> &Path {
         let has = |directory: &&Path| CONTROLLER_FILES.iter().any(|name| directory.join(name).exists());
         self.ancestors().find(has).unwrap_or(&self.path)
@@ -147,7 +147,7 @@ impl Hierarchy {
         let made = |directory: &Directory| {
             [&job.unified, &job.cpuacct, &job.memory].into_iter().flatten().any(|path| *path == directory.path)
         };
-        // In a hybrid setup, v2 has no controllers and everybody can be at its root.
+        // In a hybrid setup, v2 has no controllers, and any process can be at its root.
         let tells = |directory: &&Directory| self.legacy.is_empty() || directory.path != directory.mount;
         if let Some(directory) = self.unified.as_ref().filter(tells) {
             let path = if self.legacy.is_empty() { directory.with_controllers() } else { &directory.path };

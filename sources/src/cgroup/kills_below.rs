@@ -1,4 +1,4 @@
-//! Processes that were killed for memory in the cgroups within one of v1, which counts those of its own only.
+//! Processes that were killed for memory in the cgroups below one of v1, which counts only its own.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,11 +12,11 @@ const MOST: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct KillsBelow {
-    /// The cgroup that they are in; `None` where the kernel sums them up itself.
+    /// The cgroup above them; `None` where the kernel sums them up itself.
     top: Option<PathBuf>,
     /// What was last seen of each, by the number of the folder: a name can be used again.
     seen: HashMap<u64, u64>,
-    /// Whether there were some that were not looked at.
+    /// Whether some were not looked at.
     has_missed: bool,
     sum: u64,
 }
@@ -26,7 +26,7 @@ impl KillsBelow {
         Self { top, ..Self::default() }
     }
 
-    /// Looks at all. What one has that was not seen before is new, unless it may only have been missed.
+    /// Looks at all. Kills of a cgroup that was not seen before are new, unless it may have been missed before.
     pub(super) fn look(&mut self) {
         let (mut now, mut folders) = (HashMap::new(), Vec::new());
         let is_gone = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
@@ -44,7 +44,7 @@ impl KillsBelow {
         (self.seen, self.has_missed) = (now, !is_whole);
     }
 
-    /// Those of all cgroups that were ever seen.
+    /// The kills of all cgroups that were ever seen.
     pub(super) fn sum(&self) -> u64 {
         self.sum
     }
@@ -113,11 +113,11 @@ mod tests {
         write(0..MOST, 1);
         below.look();
         assert_eq!(below.sum(), MOST as u64);
-        // Some of those from before are not reached any more.
+        // Some of the cgroups from before are not reached any more.
         write(MOST..3 * MOST, 0);
         below.look();
         assert_eq!(below.sum(), MOST as u64);
-        // They are again.
+        // They are reached again.
         remove(MOST..3 * MOST);
         for _ in 0..2 {
             below.look();
@@ -126,7 +126,7 @@ mod tests {
         write(7..8, 2);
         below.look();
         assert_eq!(below.sum(), MOST as u64 + 1);
-        // What was made while not all were reached may be old.
+        // A cgroup that appeared while not all were reached may be old.
         write(MOST..3 * MOST, 1);
         below.look();
         remove(0..2 * MOST);

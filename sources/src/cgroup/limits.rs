@@ -1,4 +1,4 @@
-//! The limits of a cgroup: the lowest that hold, on the way up.
+//! The limits of a cgroup: the lowest ones of it and of those above it.
 
 use std::path::Path;
 
@@ -52,9 +52,9 @@ impl Limits {
 }
 
 impl Directory {
-    /// Whether a new group below this one is to its processes what this one is to them. Many programs look for their limits in
-    /// their own group alone, as Node does to size its heap: of those above it they know nothing. And where a new group has the
-    /// `cpu` or `io` controller, all of its processes have together what one process beside it has.
+    /// Whether a new group below this one makes no difference to its processes. Many programs look for limits in their
+    /// own group alone, as Node does to size its heap, and would not see those of this one. And with the `cpu` or `io`
+    /// controller, all processes of a new group together have what one process beside it has.
     pub fn can_be_divided(&self) -> bool {
         let limited_by = |name| lowest(Some(self), name).is_some();
         match read_once(&self.path.join("cgroup.subtree_control")) {
@@ -77,7 +77,7 @@ fn least_cores(directory: &Directory, read: impl Fn(&Path) -> Option<f64>) -> Op
     directory.ancestors().filter_map(read).reduce(f64::min)
 }
 
-/// What the nearest cgroup upwards says that has the file.
+/// The text of a file in the nearest cgroup upwards that has it.
 fn nearest(directory: &Directory, name: &str) -> Option<String> {
     let text = directory.ancestors().find_map(|directory| read_once(&directory.join(name)))?;
     Some(String::from_utf8_lossy(&text).trim().to_owned()).filter(|text| !text.is_empty())

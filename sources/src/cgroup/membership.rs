@@ -1,4 +1,4 @@
-//! Where the job is: it can go to another cgroup by itself.
+//! The cgroups that the job is in: it can move to others by itself.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -8,7 +8,7 @@ use crate::backoff::{BackoffSchedule, RARE_CHECK_INTERVAL};
 use crate::procfile::read_into;
 use crate::scan::lines;
 
-/// Where the root was when it was looked at last.
+/// The cgroups of the job's root at the last look.
 pub(super) struct Membership {
     /// Its `/proc/PID/cgroup`, and what that said.
     path: PathBuf,
@@ -19,7 +19,7 @@ pub(super) struct Membership {
 }
 
 impl Membership {
-    /// It is here `now`. A command that has just been started may not be yet.
+    /// The root is here `now`. A command that has just been started may not be here yet.
     pub(super) fn new(procfs: &Path, root: i32, hierarchy: Hierarchy, now: Instant) -> Self {
         let mut looks = BackoffSchedule::until(RARE_CHECK_INTERVAL);
         looks.is_due(now);
@@ -27,7 +27,7 @@ impl Membership {
         Self { path, text: Vec::new(), buffer: Vec::new(), looks, hierarchy }
     }
 
-    /// Where it is now, if it has gone elsewhere and it is time to look.
+    /// The new cgroups of the root, if it has moved and it is time to look.
     pub(super) fn look(&mut self, procfs: &Path, now: Instant) -> Option<&Hierarchy> {
         if !self.looks.is_due(now) {
             return None;
@@ -46,7 +46,7 @@ impl Membership {
     }
 }
 
-/// In v1 a process that ends is in the root of each hierarchy.
+/// In v1, a process that is ending is in the root of each hierarchy.
 fn is_of_one_that_ends(text: &[u8]) -> bool {
     let mut legacy = lines(text).filter(|line| !line.starts_with(b"0::")).peekable();
     legacy.peek().is_some() && legacy.all(|line| line.ends_with(b":/"))

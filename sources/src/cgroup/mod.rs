@@ -68,7 +68,7 @@ struct Cgroup {
 struct State {
     path: String,
     hierarchy: Hierarchy,
-    /// Unless it is the one that was made for the job, which its observer reads.
+    /// `None` for the cgroup that was made for the job, which the job's observer reads.
     group: Option<Group>,
     files: Files,
     kills_below: KillsBelow,
@@ -101,7 +101,7 @@ impl Cgroup {
             let metrics = out.section();
             state.collect(tick, &observed(tick)?, metrics);
             if has_moved {
-                // What was used in this interval is of two.
+                // The CPU time of this interval is that of two cgroups.
                 metrics.cpu_used_cores = None;
             }
             state.collect_pressure(wants_pressure, metrics);
@@ -128,7 +128,8 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Goes where the job has gone, and says whether it has. All that was made for it counts as any other cgroup from then on.
+    /// Follows the job to another cgroup, and says whether it has moved. The cgroup that was made for it counts as any
+    /// other one from then on.
     fn follow(&mut self, tick: &Tick) -> anyhow::Result<bool> {
         let (Some(job), Some(membership)) = (&tick.job, &mut self.membership) else { return Ok(false) };
         if !JobDetails::of(job)?.alive().any(|member| member.is_root) {
@@ -142,12 +143,13 @@ impl Cgroup {
 }
 
 impl State {
-    /// Where nothing was made for a job.
+    /// The state where no cgroup was made for a job.
     fn of_no_job(hierarchy: Hierarchy, limits: Limits, now: Instant) -> Option<Self> {
         Self::new(hierarchy, limits, &JobCgroup::default(), &GroupReading::default(), now)
     }
 
-    /// With what was observed of the cgroup that was made for the job. `None` when there is nothing to report.
+    /// The state with what was observed of the cgroup that was made for the job. `None` when there is nothing to
+    /// report.
     fn new(
         hierarchy: Hierarchy,
         limits: Limits,
@@ -162,7 +164,7 @@ impl State {
             (None, found) => found.as_deref().map(|found| Pressure::open(found, false)),
         };
         let mut files = Files::open(&reported);
-        // That of the whole machine has what is not the job's in it.
+        // The root cgroup counts kills that are not the job's.
         let memory = reported.legacy("memory").filter(|_| !reported.path.as_os_str().is_empty());
         let mut kills_below = KillsBelow::new(memory.map(Into::into));
         kills_below.look();
@@ -236,7 +238,7 @@ fn observed(tick: &Tick) -> anyhow::Result<GroupReading> {
 /// Reads the cgroup, unless it is the one that was observed.
 fn read(group: &mut Option<Group>, observed: &GroupReading, now: Instant, last: bool) -> GroupReading {
     let Some(group) = group else { return *observed };
-    // It says no more when it has been removed.
+    // A cgroup that was removed cannot be read.
     let _ = group.read(0, now, last);
     *group.reading()
 }

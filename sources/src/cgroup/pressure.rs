@@ -14,13 +14,13 @@ pub(super) struct Pressure {
 }
 
 impl Pressure {
-    /// What comes from now on counts; in a cgroup that was `made` for the job, all that ever came.
+    /// Counts waits from now on; in a cgroup that was `made` for the job, all waits in it.
     pub(super) fn open(directory: &Path, made: bool) -> Self {
         let open = |name| Resource::open(directory, name, made);
         Self { cpu: open("cpu.pressure"), memory: open("memory.pressure"), io: open("io.pressure") }
     }
 
-    /// What came since the last call: of `cpu`, `memory` and `io`.
+    /// The waits since the last call: for `cpu`, `memory` and `io`.
     pub(super) fn read(&mut self, deltas: &mut CounterDeltas) -> [Stalled; 3] {
         [&mut self.cpu, &mut self.memory, &mut self.io].map(|resource| resource.read(deltas))
     }

@@ -73,12 +73,12 @@ fn a_job_that_goes_elsewhere_is_followed() {
     tree(root, &[("t/cpu.stat", "usage_usec 9100000\n")]);
     assert_eq!(told(4), ("/t".into(), limit, Some(1.0)));
     assert_eq!((5..200).map(&mut told).last(), Some(("/t".into(), limit, Some(0.0))));
-    // One that ends is nowhere.
+    // A process that is ending is in no cgroup.
     std::fs::remove_file(procfs.join("30/cgroup")).unwrap();
     assert_eq!((200..300).map(&mut told).last(), Some(("/t".into(), limit, Some(0.0))));
 }
 
-/// What is told of a cgroup with a limit, which no job is in.
+/// The figures of a cgroup with a limit, which no job is in.
 struct Limited {
     root: tempfile::TempDir,
     source: Box<dyn Source>,

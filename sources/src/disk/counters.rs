@@ -83,7 +83,7 @@ pub(super) struct Devices {
     sysfs: PathBuf,
     round: u64,
     known: Vec<Device>,
-    /// Whether it was said that one could not be read.
+    /// Whether a warning has said that a line could not be read.
     has_said: bool,
 }
 
@@ -112,7 +112,8 @@ impl Device {
         self.unread.is_zero().then_some(self.unread_before + elapsed)
     }
 
-    /// What came in over more than one round is no rate of this one: it is left out, unless it could not be read before.
+    /// Takes in a reading. If the one before is more than a round ago, the growth is no rate of this round: it is left
+    /// out, unless the device could not be read meanwhile.
     fn update(&mut self, now: Counters, round: u64) {
         self.before = if self.round + 1 == round { self.now } else { now };
         self.now = now;
@@ -120,7 +121,7 @@ impl Device {
         self.unread_before = std::mem::take(&mut self.unread);
     }
 
-    /// It could not be read: nothing came as yet.
+    /// Notes that it could not be read: nothing was transferred so far.
     fn miss(&mut self, elapsed: Duration, round: u64) {
         self.before = self.now;
         self.round = round;
@@ -150,8 +151,8 @@ impl Devices {
         pairs.reduce(|sum, path| (sum.0.plus(path.0), sum.1.plus(path.1))).unwrap_or(own)
     }
 
-    /// Reads the counters, of those that are no disk at times only. Says whether a device came up or began to work that
-    /// was not known.
+    /// Reads the counters; those of devices that are no disks are read only at times. True if an unknown device came up
+    /// or began to work.
     pub(super) fn read(
         &mut self,
         at: Instant,
@@ -170,7 +171,7 @@ impl Devices {
         Ok(has_news)
     }
 
-    /// Reads the file of each disk. False when that is not possible, or no less than the list.
+    /// Reads the file of each disk. False when that is not possible, or costs no less than the list.
     fn read_own(&mut self, round: u64, is_disk: impl Fn(&str) -> bool) -> bool {
         self.known.iter_mut().for_each(|device| device.is_disk = is_disk(&device.name));
         if self.known.iter().filter(|device| device.is_disk).count() * 2 > self.known.len() {
@@ -191,7 +192,7 @@ impl Devices {
         all_read
     }
 
-    /// Where a line cannot be read, nobody is taken for gone.
+    /// If a line cannot be read, no device is taken for gone.
     fn read_list(&mut self, elapsed: Duration, round: u64) -> anyhow::Result<bool> {
         let (mut has_news, mut has_garbage) = (false, false);
         let parse = |line| {

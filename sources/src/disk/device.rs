@@ -90,7 +90,8 @@ pub(super) fn head_of(path: &str) -> Option<String> {
     Some(format!("{subsystem}n{namespace}"))
 }
 
-/// What all drives hold together, each once. What is made of other devices, of files or of memory holds nothing itself.
+/// The capacity of all drives, each counted once. A device that is made of other devices, of files or of memory holds
+/// nothing itself.
 pub(crate) fn storage_bytes(sysfs: &Path) -> Option<u64> {
     // The serial number is not read: that of a virtual drive can take long.
     let drives = std::fs::read_dir(sysfs.join("block")).ok()?.flatten().filter_map(|entry| {
@@ -105,7 +106,7 @@ pub(crate) fn storage_bytes(sysfs: &Path) -> Option<u64> {
     Some(drives.collect::<BTreeSet<_>>().into_iter().map(|(_, bytes)| bytes).sum())
 }
 
-/// What the devices that lead to one drive have in common: their multipath map, else the drive's number in the world.
+/// What the devices that lead to one drive have in common: their multipath map, else the drive's world-wide number.
 fn drive(directory: &Path) -> Option<String> {
     let mut holders = std::fs::read_dir(directory.join("holders")).into_iter().flatten().flatten();
     let map =

@@ -61,7 +61,7 @@ struct Disk {
     asked: Instant,
     /// How long the first sample waits for the facts; nothing once it has waited.
     first_wait: Duration,
-    /// Whether a device came up or began to work that was not known.
+    /// Whether an unknown device came up or began to work.
     has_news: bool,
     deltas: CounterDeltas,
 }
@@ -72,7 +72,7 @@ impl Source for Disk {
         self.read(tick, out, wait)
     }
 
-    /// Nobody waits for the facts, which were asked for when it was built. Every device is news then.
+    /// It does not wait for the facts, which were asked for when it was built. Every device is new then.
     fn prime(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         self.read(tick, out, Duration::ZERO)?;
         self.has_news = false;
@@ -81,7 +81,7 @@ impl Source for Disk {
 }
 
 impl Disk {
-    /// Waits so long for the first facts.
+    /// Reads, and waits so long for the first facts.
     fn read(&mut self, tick: &Tick, out: &mut Sections, wait: Duration) -> anyhow::Result<()> {
         if tick.at.saturating_duration_since(self.asked) >= SURVEY {
             self.facts.ask((tick.at, std::mem::take(&mut self.has_news)));

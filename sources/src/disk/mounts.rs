@@ -137,7 +137,7 @@ impl Surveyor {
     }
 
     fn disk_of_number(&self, number: &str) -> Option<String> {
-        // What is on no device has a number of the kernel's own; sysfs knows none of those.
+        // A mount without a device has a number of the kernel's own, which sysfs does not know.
         if number.starts_with("0:") {
             return None;
         }

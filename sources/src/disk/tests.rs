@@ -123,7 +123,8 @@ impl Machine {
         Ok(())
     }
 
-    /// What is told when these sectors are written after the first sample. A device that wrote none never has.
+    /// The disks in a sample, when these sectors were written since the sample before. A device with 0 has never
+    /// written any.
     fn disks(&self, written: &[(&str, u64)]) -> anyhow::Result<Vec<DiskMetrics>> {
         let list = |share: u64| -> String {
             let sectors = |total: u64| if total > 0 { 1000 + share * total } else { 0 };
@@ -145,7 +146,7 @@ impl Machine {
     }
 }
 
-/// Name, kind, whether it is counted, and how many sectors were written, of each disk that is told.
+/// Name, kind, whether it is counted, and how many sectors were written, of each disk in a sample.
 fn told(disks: &[DiskMetrics]) -> Vec<(&str, Option<DiskKind>, bool, u64)> {
     disks.iter().map(|disk| (disk.device.as_str(), disk.kind, disk.is_counted, disk.write_bytes / SECTOR)).collect()
 }

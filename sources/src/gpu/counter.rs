@@ -16,12 +16,12 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    /// A second. A reading that is repeated changes nothing.
+    /// The rate per second. A reading that is repeated changes nothing.
     pub(super) fn of(&mut self, now: Option<u64>, at: Instant) -> Option<f64> {
         self.by(now, at, |before, now, _| now.checked_sub(before))
     }
 
-    /// The same of a counter whose gain over some time `gained` tells from its value before and now.
+    /// The same for a counter whose gain comes from `gained`: by its value before, its value now, and the time between.
     pub(super) fn by(
         &mut self,
         now: Option<u64>,

@@ -1,4 +1,5 @@
-//! What the job has of GPUs whose driver tells it with the open files of each process: Intel's i915 and xe, and others.
+//! What the job has of GPUs whose driver reports it with the open files of each process: Intel's i915 and xe, and
+//! others.
 
 use resource_tracker_core::{
     Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source,
@@ -54,7 +55,7 @@ impl Source for Drm {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         let tree = tick.job.map_or(&[][..], |job| job.members);
         let usage = self.clients.read(tree, tick.at);
-        // Not every driver tells; that the job uses none is known when it has opened one.
+        // Not every driver reports it: that the job uses nothing is known only if it has opened a device.
         let DrmShare(share) = out.section();
         let mut devices: Vec<&str> = usage.iter().map(|usage| usage.device.as_str()).collect();
         devices.sort_unstable();

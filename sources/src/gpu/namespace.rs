@@ -8,7 +8,7 @@ use resource_tracker_metrics::GpuProcess;
 
 use crate::pid_namespace::is_initial_namespace;
 
-/// A process that has ended is not listed for longer.
+/// For how long at most a process that has ended is still listed.
 const LINGERS: Duration = Duration::from_secs(1);
 
 /// The pid namespace that the tracker is in. The driver may speak of processes in another one, whose numbers say

@@ -28,7 +28,7 @@ impl<T: Clone> Paced<T> {
         self.last.clone()
     }
 
-    /// What the call answers, if it is made: when it is due, or at once where it `must`. What is counted is told once.
+    /// The answer of the call, if it is made: when it is due, or at once where it `must`. So each count is given once.
     pub(crate) fn fresh(&mut self, devices: usize, must: bool, call: impl FnOnce() -> Option<T>) -> Option<T> {
         self.made(devices, must, call).then(|| self.last.clone()).flatten()
     }

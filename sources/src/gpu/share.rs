@@ -16,11 +16,11 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Of a device whose processes are not told.
+    /// The share of a device whose processes are not known.
     const UNKNOWN: Self = Self { usage: None, vram_bytes: None, utilized: 0 };
 
-    /// Of one device, by those processes of the job that use it: without any, it uses nothing. What some of them have is
-    /// not known where the driver tells it of none.
+    /// The share of one device, from the job's processes that use it: without any, the job uses nothing. A value that
+    /// the driver reports for none of them is not known.
     pub(crate) fn of(processes: &[GpuProcess]) -> Self {
         let none = processes.is_empty();
         let used = processes.iter().filter_map(|process| process.utilization_pct).reduce(|a, b| a + b);
@@ -32,9 +32,9 @@ impl Share {
         }
     }
 
-    /// Of the devices of a source; `None` when there is none that tells anything.
+    /// The share of a source's devices; `None` when none of them has any figure.
     pub(crate) fn of_devices(gpus: &[GpuMetrics]) -> Option<Self> {
-        // One that is divided is told by its parts; one that sleeps or is lost tells its name only.
+        // A device that is divided is reported by its parts; one that sleeps or is lost has only a name.
         let is_divided = |gpu: &GpuMetrics| gpus.iter().any(|part| part.parent_uuid.as_ref() == Some(&gpu.uuid));
         let is_silent = |gpu: &GpuMetrics| gpu.utilization_pct.is_none() && gpu.vram_used_bytes.is_none();
         let shares = gpus.iter().filter_map(|gpu| match &gpu.processes {
@@ -44,7 +44,7 @@ impl Share {
         shares.reduce(Self::plus)
     }
 
-    /// Of these and those.
+    /// The sum of two shares.
     pub(crate) fn plus(self, other: Self) -> Self {
         Self {
             usage: self.usage.zip(other.usage).map(|(a, b)| a + b),
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(Share::of_devices(&[]), None);
     }
 
-    /// Neither is a list that could not be read, nor the sum with it.
+    /// A list that could not be read is not zero either, nor is a sum with it.
     #[test]
     fn no_share_known_is_not_zero() {
         let unknown = gpu(Some(vec![process(Some(1), None)]));

@@ -4,7 +4,7 @@ use resource_tracker_metrics::GpuMetrics;
 
 use crate::procfile::percent;
 
-/// Sets what memory a device has and uses. None of them tells more used than there is.
+/// Sets the memory that a device has and uses. It never uses more than there is.
 pub(super) fn set_vram(metrics: &mut GpuMetrics, total: Option<u64>, used: Option<u64>) {
     let used = used.map(|used| total.map_or(used, |total| used.min(total)));
     metrics.vram_total_bytes = total;

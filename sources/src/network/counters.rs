@@ -23,7 +23,7 @@ impl Counters {
     }
 }
 
-/// The interfaces of `/proc/net/dev` but loopback. Whether one could not be read comes to be known meanwhile: `has_garbage`.
+/// The interfaces of `/proc/net/dev` but loopback. `has_garbage` becomes true when a line cannot be read.
 pub(super) fn interfaces<'a>(text: &'a [u8], has_garbage: &mut bool) -> impl Iterator<Item = (&'a [u8], Counters)> {
     // It has headings at least.
     *has_garbage = text.is_empty();

@@ -25,7 +25,7 @@ use crate::pid_namespace::shows_own_pid_namespace;
 use crate::procfile::read_into;
 use crate::scan::find_near;
 
-/// So many of them, in turn: a large job must not make it dear.
+/// How many processes are looked at in one turn: a large job must not make it expensive.
 const AT_ONCE: usize = 100;
 /// So many namespaces are read. Beyond that the sum is not known.
 const MOST: usize = 64;
@@ -81,7 +81,7 @@ struct JobNetwork {
     own: Id,
     namespaces: Vec<Namespace>,
     are_too_many: bool,
-    /// Whether a process in one more was met in this turn.
+    /// Whether this turn has met a process in one namespace too many.
     has_met_more: bool,
     looks: BackoffSchedule,
     /// How many of the processes were looked at in this turn.
@@ -159,7 +159,7 @@ impl JobNetwork {
         Id::of(&self.procfs, &pid.to_string()).filter(|id| *id != self.own)
     }
 
-    /// Whether it lies within another one of the job's: what leaves it passes that one as well.
+    /// Whether it lies within another namespace of the job: what leaves it passes that one as well.
     fn is_inner(&self, id: Id, parent: i32, job: &JobDetails) -> bool {
         let is_of_job = job.members().iter().any(|member| member.stat.pid == parent);
         is_of_job && self.not_own(parent).is_some_and(|outer| outer != id)
@@ -171,13 +171,13 @@ impl JobNetwork {
         let Self { procfs, namespaces, links, text, .. } = self;
         let links = links.as_ref().and_then(|links| links.answer()).map(|(links, _)| links);
         let known = |id: Id| links.iter().flat_map(|links| links.iter()).find(|(other, _)| *other == id)?.1.as_deref();
-        // What came to one of them waits until all are known.
+        // Bytes of one namespace wait until the links of all are known.
         let are_known = namespaces.iter().all(|namespace| known(namespace.id).is_some());
         let (mut rx, mut tx, mut is_new) = (0, 0, false);
         namespaces.retain_mut(|namespace| {
             let before = namespace.pid;
             let Some(devices) = namespace.devices(procfs, job, text) else { return false };
-            // Its number can have been given to another one in between.
+            // The number of the namespace may have been reused in between.
             let may_be_other = namespace.pid != before;
             let sum = namespace.count(devices, known(namespace.id).filter(|_| are_known), may_be_other);
             (rx, tx, is_new) = (rx + sum.0, tx + sum.1, is_new | sum.2 | may_be_other);
@@ -234,7 +234,7 @@ impl Namespace {
             (rx, tx) = (rx + received, tx + sent);
             interface.counters = now;
         }
-        // What came to one that cannot be read comes with its next reading. Of rates there are none.
+        // Bytes of an interface that cannot be read come with its next reading. There are no rates here.
         (rx, tx, self.known.end(has_garbage, Duration::ZERO))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// So often it is asked again.
+/// The time between two questions.
 pub(super) const REFRESH: Duration = Duration::from_secs(10);
 
 /// All of an interface that is no counter, but for the speed of its link.

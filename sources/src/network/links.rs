@@ -1,4 +1,4 @@
-//! What interfaces are, by sysfs and by the kernel's word.
+//! What interfaces are, according to sysfs and to the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::link::Link;
 use super::netlink::Device;
 use crate::procfile::attribute;
 
-/// What interfaces are. Their files are read again when the kernel says something else of one of them.
+/// What interfaces are. Their files are read again when the kernel's answer has changed.
 pub(super) struct Links {
     root: PathBuf,
     names: Vec<String>,
@@ -33,7 +33,7 @@ impl Links {
     }
 }
 
-/// Reads sysfs, and adds what the kernel said, which has nothing where there is no netlink.
+/// Reads sysfs, and adds the `devices` of the kernel, of which there are none without netlink.
 pub(super) fn read_links(root: &Path, names: Vec<String>, devices: &[Device]) -> Vec<Link> {
     let by_name: BTreeMap<&str, &Device> = devices.iter().map(|device| (device.name.as_str(), device)).collect();
     let by_index: BTreeMap<u32, &Device> = devices.iter().map(|device| (device.index, device)).collect();
@@ -58,7 +58,7 @@ pub(super) fn is_card(root: &Path, name: &str) -> bool {
     root.join(name).join("device").exists()
 }
 
-/// What the kernel has said of it is not read.
+/// Reads sysfs for what the kernel's `device` does not say.
 fn from_sysfs(root: &Path, name: String, device: Option<&Device>) -> Link {
     let directory = root.join(&name);
     let text = |name: &str| attribute(&directory.join(name));

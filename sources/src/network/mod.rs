@@ -47,8 +47,8 @@ impl SourceConfig for NetworkConfig {
             // That of the tracker's own network namespace: `/proc/net` is a link to `/proc/self/net`.
             devices: ProcFile::open(host.procfs.join("net/dev"))?,
             links: host.background("net-links", links).ok(),
-            // Asking a driver takes a lock that can be held for long, also by a driver that never answers: apart from the
-            // links, so that these are known.
+            // To ask a driver takes a lock that can be held for long, also by a driver that never answers. So this is
+            // apart from the links, which are then known all the same.
             speeds: host.background("net-speeds", speeds).ok(),
             asked: None,
             first_wait: FIRST_ANSWER,
@@ -65,7 +65,7 @@ register_source!(
         .order(40)
 );
 
-/// Of each interface by its name.
+/// The speed of each interface, with its name.
 type Speeds = Arc<Vec<(i64, String)>>;
 
 /// Both answers are in the order in which the interfaces were asked for.
@@ -78,7 +78,7 @@ struct Network {
     first_wait: Duration,
     known: InterfaceTable,
     deltas: CounterDeltas,
-    /// Whether it was said that one could not be read.
+    /// Whether a warning has said that a line could not be read.
     has_said: bool,
 }
 
@@ -88,14 +88,14 @@ impl Source for Network {
         self.read(tick, out, wait)
     }
 
-    /// Nobody waits for the links, which are asked for with it.
+    /// It does not wait for the links, which it asks for.
     fn prime(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         self.read(tick, out, Duration::ZERO)
     }
 }
 
 impl Network {
-    /// Waits so long for what is first known of the links.
+    /// Reads, and waits so long for the first answer about the links.
     fn read(&mut self, tick: &Tick, out: &mut Sections, wait: Duration) -> anyhow::Result<()> {
         let waits = Instant::now();
         let links = self.links.as_ref().and_then(|links| links.first_answer(wait));
@@ -169,7 +169,7 @@ fn fill(metrics: &mut NetworkMetrics, interface: &Interface, now: &Counters, sec
 fn set_link(metrics: &mut NetworkMetrics, link: Option<&Link>) {
     metrics.is_counted = link.map(|link| link.is_counted);
     let link = link.unwrap_or(&UNKNOWN);
-    // Where a sandbox has no sockets, sysfs may still have told.
+    // Where a sandbox has no sockets, sysfs may still have it.
     metrics.ifindex = metrics.ifindex.or(link.index);
     assign(&mut metrics.kind, &link.kind);
     assign(&mut metrics.lower, &link.lower);
@@ -288,7 +288,7 @@ br-1:2:      10       1    0    0    0     0          0         0       20      
         Ok(())
     }
 
-    /// What sums have over all readings is what came, however late it was known what the interfaces are.
+    /// The sums over all readings have every byte, however late the interfaces become known.
     #[test]
     fn sums_have_every_byte_once_it_is_known_whose_they_are() -> anyhow::Result<()> {
         let directory = tempfile::tempdir()?;

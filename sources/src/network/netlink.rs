@@ -1,7 +1,7 @@
 //! What the kernel says of all interfaces of this network namespace at once: a dump of `RTM_GETLINK`, which names what sysfs
 //! has no file for, and is of this namespace also where the mounted `/sys` is another's.
 //!
-//! It waits for a lock that whoever configures a network holds, so it is no way to read counters at each tick.
+//! It waits for a lock that is held while a network is configured, so it is no way to read counters at each tick.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -68,7 +68,7 @@ fn receive(socket: &OwnedFd) -> io::Result<Vec<Device>> {
     let mut answer = vec![0; ANSWER];
     loop {
         let (length, sender) = recvfrom::<NetlinkAddr>(socket.as_raw_fd(), &mut answer)?;
-        // Everybody may send to it.
+        // Any process may send to the socket.
         if sender.is_none_or(|sender| sender.pid() != KERNEL) {
             continue;
         }

@@ -39,7 +39,7 @@ register_source!(
         .order(28)
 );
 
-/// So often the counters are opened when threads begin meanwhile.
+/// How often opening the counters is tried while new threads begin.
 const TRIES: usize = 5;
 
 struct Perf {
@@ -68,7 +68,7 @@ impl Perf {
         Self { procfs: procfs.to_owned(), pmus, counters: None, again: None }
     }
 
-    /// A part of the job is not counted for the whole: that is said once, and tried again.
+    /// Opens the counters. A part of the job must not stand for the whole: a failure is reported once, and tried again.
     fn open(&mut self, members: &[i32], now: Instant) {
         match Counters::open(&self.procfs, &self.pmus, members) {
             Ok(counters) => self.counters = counters,
@@ -178,10 +178,10 @@ impl Counters {
             cpu_migrations: self.cpu_migrations.read(),
             page_faults: self.page_faults.read(),
         };
-        // What happens in the kernel is not counted for everybody.
+        // Work in the kernel is not counted for every user.
         let switches = metrics.context_switches.filter(|_| !self.user_only);
         match self.misses(job, switches) {
-            // It would be of the others only.
+            // The figures would be those of the other threads only.
             true => PerfMetrics { user_only: metrics.user_only, pmus: metrics.pmus, ..PerfMetrics::default() },
             false => metrics,
         }

@@ -13,11 +13,11 @@ pub(super) struct Pmu {
     pub(super) number: u32,
 }
 
-/// Those of the CPUs, if there are several: the kernel finds the one that is alone by itself.
+/// The PMUs of the CPUs, if there are several: a single one, the kernel finds by itself.
 pub(super) fn of_cpus(sysfs: &Path) -> Vec<Pmu> {
     let entries = std::fs::read_dir(sysfs.join("bus/event_source/devices")).into_iter().flatten().flatten();
     let mut pmus: Vec<Pmu> = entries
-        // Only such a one says which CPUs it is of; what is beside the cores has a `cpumask`.
+        // Only the PMU of CPUs has a file `cpus`; a PMU beside the cores has a `cpumask`.
         .filter(|entry| entry.path().join("cpus").exists())
         .filter_map(|entry| {
             let number = attribute(&entry.path().join("type"))?.parse().ok()?;

@@ -8,7 +8,7 @@ use perf_event::{Builder, CountAndTime, Counter};
 
 use super::pmu::Pmu;
 
-/// Of whom events are counted.
+/// The threads whose events are counted.
 pub(super) struct Events<'a> {
     threads: &'a BTreeSet<i32>,
     /// Whether work in the kernel is left out.
@@ -31,7 +31,7 @@ impl<'a> Events<'a> {
         builder
     }
 
-    /// Of each thread and PMU what `open` gives. A thread that has ended has nothing to be counted.
+    /// Calls `open` for each thread and PMU. A thread that has ended has nothing to be counted.
     fn each<T>(&self, pmus: &[Pmu], open: impl Fn(Option<&Pmu>, i32) -> io::Result<T>) -> io::Result<Vec<T>> {
         let pmus: Vec<Option<&Pmu>> = if pmus.is_empty() { vec![None] } else { pmus.iter().map(Some).collect() };
         let all = self.threads.iter().flat_map(|tid| pmus.iter().map(|pmu| (*pmu, *tid)));
@@ -50,7 +50,7 @@ pub(super) fn has_ended(error: &io::Error) -> bool {
 pub(super) struct Sum {
     /// The error is that of a thread that is there and cannot be counted: the sum would be of some threads only.
     counters: io::Result<Vec<Counter>>,
-    /// In how many of them the time of one thread is.
+    /// How many of them have the time of one thread.
     pmus: u64,
     before: Counted,
 }

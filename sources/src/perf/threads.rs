@@ -7,7 +7,7 @@ use std::path::Path;
 use super::sum::has_ended;
 use crate::scan::{number, words};
 
-/// The threads of these processes, and of all that they have started. Who has ended is left out.
+/// The threads of these processes, and of all that they have started. Processes that have ended are left out.
 ///
 /// # Errors
 /// When some of them cannot be listed.
@@ -26,7 +26,7 @@ pub(super) fn threads_of(procfs: &Path, pids: &[i32]) -> io::Result<BTreeSet<i32
     Ok(threads)
 }
 
-/// No folder is open any more when what is in it is looked at.
+/// The folder is closed before its entries are looked at.
 fn listed(folder: &Path) -> io::Result<Vec<i32>> {
     let names = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name()));
     names.filter_map(|name| name.map(|name| pid(name.as_encoded_bytes())).transpose()).collect()

@@ -1,8 +1,8 @@
 //! Whether all of the job that runs is counted.
 //!
 //! The kernel ends the counters of a program that takes on the rights of its file's owner, as `sudo` does
-//! (`perf_event_exit_task` in `begin_new_exec`). They can be read as before, and stand still. What tells is CPU time: all of it is
-//! time for which a counter was enabled.
+//! (`perf_event_exit_task` in `begin_new_exec`). They can be read as before, and stand still. CPU time shows that: a
+//! counter is enabled for all of it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::job::Identity;
 /// a virtual machine.
 const SWITCH: Duration = Duration::from_micros(20);
 
-/// So many switches are under way when it is looked.
+/// How many switches may be under way at a look.
 const FEW: u32 = 5;
 
-/// How things stood when the counters were read last.
+/// The state when the counters were read last.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     /// CPU time that processes had used just after that.
@@ -39,13 +39,13 @@ impl Watch {
         let lost = ran.saturating_sub(Duration::from_nanos(counted));
         let allowed = match switches {
             Some(switches) => ran / 8 + SWITCH.saturating_mul(u32::try_from(switches).unwrap_or(u32::MAX)),
-            // Who does nothing but wake up is counted for a part of it.
+            // A thread that does little but wake up is counted for only a part of its time.
             None => ran * 7 / 8,
         };
         lost > allowed + FEW * SWITCH
     }
 
-    /// From here on it is to be counted.
+    /// Begins anew from here.
     pub(super) fn go_on(&mut self, used: impl Iterator<Item = (Identity, Duration)>) {
         self.used.clear();
         self.used.extend(used);

@@ -47,7 +47,7 @@ pub(super) struct Card {
     pcie: Option<Pcie>,
 }
 
-/// What cannot be had without waking it.
+/// What cannot be read without waking the card.
 struct Asked {
     libdrm: Option<LibDrm>,
     metrics: Metrics,

@@ -72,8 +72,8 @@ impl Kfd {
     }
 }
 
-/// What a process draws and what it computes, as one. `listed` are all that compute. How long one of these does so is in no
-/// counter, so its share of the time is not known, whatever it draws.
+/// Joins the lists of processes that draw and of those that compute. `listed` are all that compute. No counter has how
+/// long a process computes, so its share of the time is not known, whatever it draws.
 pub(super) fn joined(drawing: Vec<GpuProcess>, mut computing: Vec<GpuProcess>, listed: &[Process]) -> Vec<GpuProcess> {
     for process in &mut computing {
         let one = listed.iter().find(|one| i32::try_from(one.pid) == Ok(process.pid));

@@ -30,7 +30,7 @@ pub(super) struct Metrics {
     reasons: Option<Vec<String>>,
 }
 
-/// What can be done with a table.
+/// Whether a table can be used.
 pub(super) enum Readable {
     Missing,
     Known,
@@ -120,7 +120,7 @@ impl Metrics {
         self.now.watts
     }
 
-    /// Since the table was read before; told once.
+    /// The energy since the reading before; it is given once.
     pub(super) fn joules(&self) -> Option<f64> {
         self.joules
     }

@@ -24,7 +24,7 @@ use card::Card;
 use kfd::Kfd;
 use metrics::Readable;
 
-/// What a job is told of the devices that are meant for it.
+/// The variables that say which devices are meant for a job.
 const VARIABLES: [&str; 2] = ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"];
 
 /// AMD GPUs: use, memory, temperature, power, clocks, links, errors, and what the job has of them.
@@ -104,7 +104,7 @@ impl Source for Amd {
         Ok(())
     }
 
-    /// All but what has no counters and can wait.
+    /// Reads everything but values without a counter that can wait.
     fn prime(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         let tree = tick.job.map(|job| job.members);
         let usage = tree.map(|tree| self.clients.read(tree, tick.at)).unwrap_or_default();

@@ -37,7 +37,7 @@ impl Pcie {
     }
 }
 
-/// Packets received and sent in a second, and the most bytes in one. How large they were nobody counts.
+/// Packets received and sent in a second, and the most bytes in one. Their sizes are not counted.
 fn parse(counts: &str) -> Option<(f64, f64)> {
     let mut counts = counts.split_whitespace().map(|count| count.parse::<f64>().ok());
     let (received, sent, size) = (counts.next()??, counts.next()??, counts.next()??);

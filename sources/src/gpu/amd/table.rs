@@ -18,9 +18,9 @@ pub(super) struct Values {
 /// Which limits hold the clocks back.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Throttle {
-    /// Those that do at the moment.
+    /// Those in effect at the moment.
     Names(Vec<String>),
-    /// How long each has done so.
+    /// How long each was in effect.
     Residencies([u32; 5]),
 }
 

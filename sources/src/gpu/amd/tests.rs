@@ -16,7 +16,7 @@ fn tick(number: u64, job: Option<&[i32]>) -> Tick<'_> {
     Tick::new(number, Instant::now(), Duration::from_secs(number), Duration::from_secs(1)).with_job(job)
 }
 
-/// With which the run ends, so that all that counts is read, whether or not it is due.
+/// The last tick of a run, at which all counters are read, whether or not they are due.
 fn last_tick(number: u64) -> Tick<'static> {
     let mut tick = tick(number, None);
     tick.last = true;
@@ -160,7 +160,7 @@ fn a_card_that_sleeps_is_not_woken() {
     assert_eq!((list[0].utilization_pct, list[0].power_watts, list[0].pcie_link_generation_max), (None, None, None));
     assert_eq!(rustix::io::read(&opened, &mut [0; 1024]), Err(rustix::io::Errno::AGAIN), "it was asked");
 
-    // Somebody wakes it: now it tells everything.
+    // Another program wakes it: now everything is read.
     write(&device, "power/runtime_status", "active\n");
     let list = read(&mut *source, &tick(1, None));
     assert_eq!((list[0].utilization_pct, list[0].pcie_link_generation_max), (Some(37.0), Some(5)));

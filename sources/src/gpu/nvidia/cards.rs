@@ -8,7 +8,7 @@ use resource_tracker_metrics::GpuMetrics;
 use crate::gpu::sleep_policy::Power;
 use crate::procfile::{attribute, folder_of_process};
 
-/// What is told as the name of a card that was not asked yet.
+/// The name of a card that was not asked yet.
 const UNKNOWN: &str = "NVIDIA GPU";
 
 /// The cards of NVIDIA's driver, in the order of their PCI addresses, which is NVML's.
@@ -39,8 +39,8 @@ impl Cards {
         !self.list.is_empty() && self.list.iter().all(|card| card.power.is_asleep())
     }
 
-    /// Whether all of them would sleep if nobody used them. Asked only while they are awake, which the driver may want to be
-    /// for its answer.
+    /// Whether all of them would sleep if no program used them. Asked only while they are awake, because the driver may
+    /// need that for its answer.
     pub(super) fn can_sleep(&self) -> bool {
         let can_sleep = |card: &Card| {
             let file = self.procfs.join("driver/nvidia/gpus").join(&card.address).join("power");
@@ -60,7 +60,7 @@ impl Cards {
         })
     }
 
-    /// What can be told without NVML. (`/proc/driver/nvidia/gpus/ADDRESS/information` wakes them.)
+    /// The cards as far as they are known without NVML. (`/proc/driver/nvidia/gpus/ADDRESS/information` wakes them.)
     pub(super) fn names(&self) -> impl Iterator<Item = GpuMetrics> {
         self.list.iter().enumerate().map(|(index, card)| GpuMetrics {
             uuid: card.address.clone(),

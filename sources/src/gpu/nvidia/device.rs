@@ -26,7 +26,8 @@ const POWER_SCOPE_GPU: u32 = 0;
 
 pub(super) struct Device {
     index: u32,
-    /// What never changes: names, versions, limits of the link. It is asked once, and told also when the device is lost.
+    /// What never changes: names, versions, limits of the link. It is asked once, and reported also when the device is
+    /// lost.
     facts: Option<GpuMetrics>,
     calls: Calls,
     energy: Option<u64>,
@@ -84,18 +85,18 @@ impl Device {
         self.tells_pcie
     }
 
-    /// What is told of it while nobody asks it.
+    /// The facts, for times in which the device is not asked.
     pub(super) fn facts(&self) -> Option<&GpuMetrics> {
         self.facts.as_ref()
     }
 
-    /// Gives back what it has of NVML.
+    /// Gives back its objects of NVML.
     pub(super) fn let_go(&mut self) {
         self.gpm.let_go();
         self.parts.clear();
     }
 
-    /// The device as it is now, and its parts. `count` is the number of all devices, `tree` whom to look for.
+    /// The device as it is now, and its parts. `count` is the number of all devices, `tree` the processes of the job.
     pub(super) fn read(
         &mut self,
         library: &'static Library,
@@ -128,7 +129,7 @@ impl Device {
             return vec![metrics];
         }
         let parts = mig::read(&mut self.parts, &metrics, library, &handle, count, tree, namespace);
-        // Whether the list of the whole has those of the parts depends on who asks.
+        // Whether the list of the whole has the processes of its parts differs between callers.
         metrics.processes = metrics.processes.filter(|_| parts.is_empty());
         std::iter::once(metrics).chain(parts).collect()
     }

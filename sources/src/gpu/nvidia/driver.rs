@@ -17,8 +17,8 @@ impl Driver {
         self.0.is_none_or(|version| ((535, 43)..(535, 98)).contains(&version))
     }
 
-    /// Whether the lists are in the numbers of the caller's pid namespace, by which it then takes the memory of others: of
-    /// the processes with these numbers on the host.
+    /// Whether the lists have process ids of the caller's pid namespace, but the memory of other processes: of those
+    /// that have these ids on the host.
     pub(super) fn mistakes_memory(self) -> bool {
         self.0.is_some_and(|version| ((535, 113)..(565, 57)).contains(&version))
     }

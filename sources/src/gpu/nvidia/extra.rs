@@ -27,7 +27,7 @@ pub(super) struct Extra {
 }
 
 impl Extra {
-    /// The same library once more; the linker counts.
+    /// Opens the same library once more; the linker counts its users.
     pub(super) fn open(path: &Path) -> Result<Self, libloading::Error> {
         // SAFETY: the wrapper has just loaded this library, so its initialisers have run already.
         let library = unsafe { Library::new(path)? };

@@ -53,7 +53,7 @@ impl Gpm {
             return self.counted;
         }
         let Ok(sample) = sample() else {
-            // Also when only root may profile.
+            // This happens also when only root may profile.
             *self = Self { is_supported: Some(false), ..Self::default() };
             return Counted::default();
         };

@@ -10,7 +10,7 @@ use nvml_wrapper::{Device, Nvml};
 use super::driver::Driver;
 use super::extra::Extra;
 
-/// What the dynamic linker is asked for.
+/// The name that the dynamic linker looks for.
 pub(super) const DEFAULT: &str = "libnvidia-ml.so.1";
 
 /// Where distributions and container runtimes put it.
@@ -34,7 +34,8 @@ pub(super) struct Library {
 }
 
 impl Library {
-    /// Lets go of the GPUs, which NVML holds awake. It counts: others in this process keep it. No handle may be used after.
+    /// Lets go of the GPUs, which NVML holds awake. NVML counts its users: others in this process keep it. No handle
+    /// may be used after.
     pub(super) fn let_go(&self) {
         if let Ok(shutdown) = &self.nvml.lib().nvmlShutdown {
             // SAFETY: the function is that of this name in nvml.h, and takes nothing.
@@ -42,7 +43,7 @@ impl Library {
         }
     }
 
-    /// The other way round.
+    /// Takes up the GPUs again.
     fn take_up(&self) -> Result<(), NvmlError> {
         let init = self.nvml.lib().nvmlInit_v2.as_ref();
         let init = init.map_err(|error| NvmlError::FailedToLoadSymbol(error.to_string()))?;
@@ -64,7 +65,8 @@ impl Library {
 /// it, and it has threads and handlers of its own: it stays until the process ends.
 static LOADED: Mutex<Vec<(PathBuf, &'static Library)>> = Mutex::new(Vec::new());
 
-/// Loads the library, or takes it up again. `None`: there is none, or no driver, or it cannot be used, which was said.
+/// Loads the library, or takes it up again. `None`: there is none, or no driver, or it cannot be used, and a warning
+/// says so.
 ///
 /// # Errors
 /// When it may work later.
@@ -90,7 +92,7 @@ pub(super) fn open(configured: Option<&Path>) -> anyhow::Result<Option<&'static 
 fn load(path: &Path) -> Result<Library, NvmlError> {
     // It is never dropped: that would call what an old or a wrong library may not have.
     let nvml: &'static Nvml = Box::leak(Box::new(Nvml::builder().lib_path(path.as_os_str()).init()?));
-    // Without these there is nothing that could be told.
+    // Without these calls there is nothing to report.
     if nvml.device_count()? > 0
         && let Err(error @ NvmlError::FailedToLoadSymbol(_)) = nvml.device_by_index(0)
     {

@@ -28,7 +28,7 @@ const MEGA: f64 = 1e6;
 /// The fields that count what is sent and received, and the bytes in one of their units.
 type Counters = ([u32; 2], u64);
 
-/// Those before NVLink 5, in KiB; and those of NVLink 5, which has the others no more.
+/// The fields before NVLink 5, in KiB; and those of NVLink 5, which no longer has the others.
 const COUNTERS: [Counters; 2] = [([DATA_TX, DATA_RX], 1024), ([SENT_BYTES, RECEIVED_BYTES], 1)];
 
 /// Bytes sent and received, by link and of `ALL`.

@@ -56,7 +56,7 @@ pub(super) fn read(
         let memory = part.memory.get(count, || library.memory(&handle));
         set_vram(&mut metrics, memory.map(|(total, _)| total), memory.map(|(_, used)| used));
         if let Some(instance) = part.instance {
-            // Of the whole, because a part's own handle is not asked whether it counts.
+            // The whole device is asked, because the handle of a part is not asked whether it counts.
             let supports = || whole.gpm_support().unwrap_or(false);
             let counted = part.gpm.read(library, supports, || whole.gpm_mig_sample(instance));
             metrics.sm_utilization_pct = counted.sm_utilization_pct;

@@ -30,7 +30,7 @@ use device::Device;
 use library::Library;
 use pcie::Windows;
 
-/// What a job is told of the devices that are meant for it.
+/// The variables that say which devices are meant for a job.
 const VARIABLES: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"];
 
 /// NVIDIA GPUs: use, memory, temperature, power, clocks, links, errors, and what the job has of them.
@@ -69,8 +69,8 @@ impl SourceConfig for NvidiaConfig {
         })))
     }
 
-    /// There is no driver, nor a library that would load one, as far as a glance at the usual places shows. Whoever names
-    /// a library, or a folder of libraries, may have it elsewhere.
+    /// Whether a glance at the usual places shows no driver, nor a library that would load one. If a library, or a
+    /// folder of libraries, was named, it may be elsewhere.
     fn is_plainly_absent(&self, host: &Host) -> bool {
         let driver = [host.procfs.join("driver/nvidia"), "/dev/nvidiactl".into(), "/dev/dxg".into()];
         let mut libraries = library::FOLDERS.iter().map(|folder| Path::new(folder).join(library::DEFAULT));
@@ -93,7 +93,7 @@ struct Nvidia {
     configured: Option<PathBuf>,
     /// Held while the GPUs are read.
     library: Option<&'static Library>,
-    /// It was loaded late, and is none.
+    /// The library was loaded late, and cannot be used.
     is_unusable: bool,
     host: Host,
     cards: Cards,
@@ -119,7 +119,7 @@ impl Source for Nvidia {
         Ok(())
     }
 
-    /// All but what has no counters and can wait.
+    /// Reads everything but values without a counter that can wait.
     fn prime(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         let Gpus(list) = out.section();
         list.clear();
@@ -152,7 +152,7 @@ impl Nvidia {
     fn held(&mut self, tick: &Tick) -> anyhow::Result<Option<&'static Library>> {
         let Self { cards, sleep_policy, .. } = self;
         let tree = tick.job.map_or(&[][..], |job| job.members);
-        // Nothing that sleeps is asked, and what NVML holds does not sleep.
+        // A GPU that sleeps is not asked, and a GPU that NVML holds does not sleep.
         let is_asleep = self.library.is_none() && cards.are_asleep();
         if self.is_unusable || !sleep_policy.should_read(is_asleep, || cards.are_used_by(tree), tick.at) {
             return Ok(None);

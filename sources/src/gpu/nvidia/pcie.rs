@@ -83,8 +83,8 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// Reads the device whose turn it is, of those that tell nothing else, and says what is known of them. Parts of devices
-    /// have no link of their own.
+    /// Reads the device whose turn it is, of those without counters, and sets the rates that are known of them. Parts
+    /// of devices have no link of their own.
     pub(super) fn read(&mut self, library: &Library, gpus: &mut [GpuMetrics], tells: impl Fn(usize) -> bool) {
         let mut whole: Vec<&mut GpuMetrics> = gpus.iter_mut().filter(|gpu| gpu.parent_uuid.is_none()).collect();
         self.rates.resize(whole.len(), (None, None));

@@ -119,7 +119,7 @@ fn whole(can_use_newest: bool, newest: impl Fn() -> List, older: impl Fn() -> Li
     list
 }
 
-/// A kind of processes that a device or a library does not know has none; `None` where it cannot be told.
+/// The list; a kind of processes that a device or a library does not know has none. `None` where it cannot be read.
 fn those_that_can_be(list: List) -> Option<Vec<ProcessInfo>> {
     match list {
         Err(NvmlError::NotSupported | NvmlError::InvalidArg | NvmlError::FailedToLoadSymbol(_)) => Some(Vec::new()),

@@ -182,7 +182,7 @@ mod tests {
             Some(told.filter(|sample| sample.sm_util > 0).collect())
         }
 
-        /// What is told every `tick` milliseconds from then until then.
+        /// The shares of a process, read every `tick` milliseconds.
         fn shares(&self, shares: &mut Shares, pid: u32, from: u64, until: u64, tick: u64) -> Vec<Option<f64>> {
             let ticks = (from..until).step_by(tick as usize);
             let read = |milli: u64| {
@@ -200,7 +200,7 @@ mod tests {
             let driver = Driver { clock, uses: |_| vec![(7, 60.0), (8, 30.0)] };
             let mut shares = Shares::default();
             let told = driver.shares(&mut shares, 7, 3000, 30_000, tick);
-            // What was before is of no interest, and nothing is known before the first sample.
+            // Use before the first reading does not count, and nothing is known before the first sample.
             let unknown = told.iter().take_while(|share| share.is_none()).count();
             assert!(unknown >= 1 && (unknown as u64 - 1) * tick < 200, "{tick} ms: {unknown}");
             let other = told[unknown..].iter().find(|share| **share != Some(60.0));

@@ -66,7 +66,7 @@ impl Job {
         std::fs::rename(folder(&pid.to_string()), folder(&format!("gone{pid}"))).unwrap();
     }
 
-    /// What was received since the last time. What is asked is answered by the next one.
+    /// Bytes received since the last call. A question is answered at the next call.
     fn read(&mut self) -> Option<u64> {
         self.at += self.step;
         self.observer.observe(&Moment::new(1, self.at, self.step, self.step)).unwrap();
@@ -85,7 +85,7 @@ fn link(name: &str, kind: &str) -> Link {
     Link { name: name.to_owned(), kind, is_counted: true, ..Link::default() }
 }
 
-/// The last of them is in its turn at every third look only.
+/// The last process has its turn only at every third look.
 #[test]
 fn too_many_namespaces_are_too_many_whoever_is_looked_at() {
     let mut job = Job::new(|name| link(name, "veth"));
@@ -156,7 +156,7 @@ fn a_number_that_another_namespace_has_by_now() {
     job.process(50, 30, "a");
     job.namespace("a", &[("eth0", 70)]);
     assert_eq!(job.read(), Some(70));
-    // Somebody else in the same one.
+    // Another process in the same namespace.
     job.process(60, 30, "a");
     job.namespace("a", &[("eth0", 90)]);
     assert_eq!(job.read(), Some(20));
