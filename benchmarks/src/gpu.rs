@@ -1,4 +1,5 @@
-//! What each call of NVML takes on the GPUs of this machine, which nobody but they can say; and whether the figures are right.
+//! What each call of NVML takes on the GPUs of this machine, which only they can show; and whether the figures are
+//! right.
 
 mod calls;
 mod check;

@@ -1,4 +1,4 @@
-//! What it costs to tell a person at the end.
+//! The cost of the sinks that show a person a run at its end.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;

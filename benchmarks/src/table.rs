@@ -11,7 +11,7 @@ pub(crate) fn row<const N: usize>(cells: [String; N]) {
     println!("| {} |", cells.join(" | "));
 }
 
-/// Ends a table, with what is to be known of it.
+/// Ends a table with a note.
 pub(crate) fn note(text: &str) {
     println!("\n{text}\n");
 }

@@ -4,7 +4,7 @@ use crate::secret_names::{is_name, is_secret};
 
 /// Parameters of an address that are secret, beside those whose names say so: signatures, and keys of interfaces.
 const PARAMETERS: [&str; 3] = ["key", "sig", "signature"];
-/// Before a colon and an address of mail, or a version, and so no users.
+/// Words before a colon and a mail address, or a version, that are no users.
 const NO_USERS: [&str; 14] = [
     "acct",
     "author",

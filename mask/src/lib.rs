@@ -15,7 +15,7 @@ use tool_forms::ToolForms;
 const USERS: [&str; 8] = ["-u", "-U", "--user", "--proxy-user", "--userpwd", "--creds", "--src-creds", "--dest-creds"];
 /// What stands between `Authorization:` and the secret.
 const SCHEMES: [&str; 5] = ["bearer", "basic", "digest", "negotiate", "token"];
-/// In a word, they tell that there are words in it.
+/// In a word, these show that there are words in it.
 const BRACKETS_AND_QUOTES: [char; 6] = ['{', '[', '(', '"', '\'', '`'];
 /// Options whose value is a name of a user, a container or a network, and so no program.
 const NAMES: [&str; 9] = ["-n", "-u", "--user", "-g", "--group", "--name", "--hostname", "--network", "--namespace"];
@@ -32,7 +32,7 @@ const DEPTH: u32 = 6;
 /// command line itself.
 pub fn command(words: &[String]) -> Vec<String> {
     let mut masked = once(words);
-    // A mask can make plain what is beside it. Mostly nothing changes any more.
+    // A mask can show what the word beside it is. Mostly nothing changes any more.
     for _ in 0..DEPTH {
         let again = once(&masked);
         if again == masked {
@@ -75,10 +75,10 @@ fn masked(words: &[String], depth: u32) -> Vec<String> {
             is_bare_value = false;
             return format!("{}{MASK}", &word[..1]);
         }
-        // Without a hyphen, a name is as likely one of a thing, which options come after.
+        // Without a hyphen, the name may as well be that of a thing, with options after it.
         is_value |= std::mem::replace(&mut is_bare_value, is_bare) && !word.starts_with('-');
         if std::mem::take(&mut is_value) {
-            // A scheme comes before its value, and an option that seems to be one can be the name of the next.
+            // A scheme comes before its value, and an option in place of a value can be the name of the next one.
             is_value = SCHEMES.contains(&word.to_lowercase().as_str()) || (word.starts_with('-') && is_secret(word));
             return MASK.to_owned();
         }

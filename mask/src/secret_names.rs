@@ -1,6 +1,6 @@
 //! Names of options, variables and headers whose values are secret.
 
-/// At the end of a name: it tells of a file, or how many tokens a model may write.
+/// Ends of names: such a name is that of a file, or of how many tokens a model may write.
 const PLAIN_ENDS: [&str; 6] = ["file", "path", "dir", "tokens", "tokenizer", "tokenizers"];
 
 /// A name of an option, a variable or a header that has one of these in it, hyphens and underscores left out, has a
@@ -36,7 +36,7 @@ const LAST_WORDS: [&str; 9] = ["pwd", "pw", "psw", "psk", "auth", "jwt", "otp", 
 const PLAIN_PASSES: [&str; 8] =
     ["bypass", "compass", "lowpass", "highpass", "bandpass", "allpass", "multipass", "surpass"];
 
-/// Before `key`: it is one of a table, of data, or one for all to see, or something is done to keys.
+/// Words before `key`: it is the key of a table or of data, or a public one, or something is done to keys.
 const PLAIN_KEYS: [&str; 38] = [
     "add",
     "by",
@@ -92,8 +92,8 @@ pub(super) fn is_secret(name: &str) -> bool {
     is_secret_word(name) || is_key(name)
 }
 
-/// Whether a word is the name of a secret without being an option: `aws configure set aws_secret_access_key X`. Those of
-/// keys are too often things: `apt-key add`.
+/// Whether a word is the name of a secret without being an option: `aws configure set aws_secret_access_key X`. Names
+/// of keys are too often things: `apt-key add`.
 pub(super) fn is_bare_secret(word: &str) -> bool {
     let last = word.rsplit(['.', ':']).next().unwrap_or_default();
     !word.starts_with('-') && (last.contains(['_', '-']) || BARE.contains(&last)) && is_secret_word(last)

@@ -51,10 +51,10 @@ const SECRET_OF_ACCESS_KEY: usize = 40;
 /// Addresses whose paths are secret from there on.
 const HOOKS: [&str; 4] =
     ["hooks.slack.com/services/", "discord.com/api/webhooks/", "discordapp.com/api/webhooks/", "api.telegram.org/bot"];
-/// So much is looked at to know how one begins.
+/// How much of a token is looked at to recognise it.
 const LONGEST_LOOK: usize = 1024;
 
-/// A word with all of them masked.
+/// A word with all such tokens masked.
 pub(super) fn mask(word: &str) -> String {
     let (mut out, mut at, mut copied) = (String::new(), 0, 0);
     while at < word.len() {
@@ -99,7 +99,7 @@ fn length(word: &str, at: usize) -> Option<usize> {
         let Some(body) = rest.strip_prefix(form.prefix) else { return false };
         let body = run(body, LONGEST_LOOK, is_part);
         match form.is_common {
-            // What is made of words has shorter ones.
+            // Text that is made of words has shorter parts.
             true => is_free(&word[..at]) && body.split(['-', '_']).any(|part| part.len() >= form.least),
             false => body.len() >= form.least,
         }

@@ -1,4 +1,4 @@
-//! Where some tools take a password that no name tells of.
+//! Where some tools take a password without a name before it.
 
 use crate::accounts::{is_url, without_password};
 use crate::secret_names::{is_name, is_secret};

@@ -13,7 +13,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::{command, tracker, wait_until};
 
-/// What tells of signals to the group, and what wakes a tracker.
+/// The names of the companions: one shows which signals went to the group, the other wakes a stopped tracker.
 pub const WITNESS: &str = "signal-witness";
 pub const GUARDIAN: &str = "stop-guardian";
 
@@ -123,7 +123,7 @@ pub fn companion(tracker: &Child, name: &str) -> Option<Pid> {
         read("comm").trim() == name && !["", "Z"].contains(&state(pid).as_str())
     })?;
     let pid = Pid::from_raw(pid.parse().ok()?);
-    // The one in a session of its own is that from a moment after it has its name.
+    // The guardian enters a session of its own a moment after it has its name.
     (name != GUARDIAN || nix::unistd::getsid(Some(pid)) == Ok(pid)).then_some(pid)
 }
 

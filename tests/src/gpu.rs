@@ -55,7 +55,7 @@ impl Nvml {
         with_gpus(&recording)
     }
 
-    /// That a row of the CSV has these values in these columns: the text is what they look like together.
+    /// Asserts that a row of the CSV has these values in these columns: the text is what they look like together.
     #[track_caller]
     pub fn assert_row(&self, columns: &[&str], text: &str, job: &str, expected: &[(&str, &str)]) {
         let recording = Recording::new();

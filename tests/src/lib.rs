@@ -37,8 +37,8 @@ pub fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// A copy of the real binary. Another process makes it: who is forked here meanwhile would have it open for writing, and
-/// what is open for writing cannot be executed.
+/// A copy of the real binary. Another process makes it: a process that this one forks meanwhile would have it open for
+/// writing, and a file that is open for writing cannot be executed.
 pub fn copy_tracker(to: &Path) {
     let status = Command::new("cp").arg(tracker()).arg(to).status().expect("cp runs");
     assert!(status.success(), "cannot copy the tracker to {}", to.display());
@@ -101,7 +101,7 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours(&name.to_string_lossy())) {
         command.env_remove(name);
     }
-    // Whoever started the tests may ignore some: `nohup` and `&` in a script do, and a program in Python.
+    // The program that started the tests may ignore some: `nohup` and `&` in a script do, and a program in Python.
     let hear_all = || {
         let ignored = Signal::iterator().filter(|signal| ![Signal::SIGKILL, Signal::SIGSTOP].contains(signal));
         for ignored in ignored {
@@ -144,8 +144,8 @@ pub fn stop_when(lines: usize, text: &str, tracker: &mut Command) -> Output {
     Output { stdout, ..child.wait_with_output().expect("the tracker ends") }
 }
 
-/// Does what takes time up to three times, until it says that it came in time: a shared machine can stand still for
-/// seconds. Whatever else is wrong is asserted in it, and fails at once. The file `RESOURCE_TRACKER_LATE` gets a line for
+/// Does something up to three times, until it reports that it was in time: a shared machine can stand still for
+/// seconds. It asserts everything else itself, and so fails at once. The file `RESOURCE_TRACKER_LATE` gets a line for
 /// each time that it was too late.
 pub fn in_time(mut was_in_time: impl FnMut() -> bool) {
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! A run whose job lasts until what is meant has happened.
+//! A run whose job lasts until something has happened.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -74,8 +74,8 @@ impl Recording {
         waits.lines().map(|nanos| nanos.parse::<f64>().expect("a number") / 1e9).fold(0.0, f64::max)
     }
 
-    /// Whether the samples came at their times: of fifty one at most is late by more than half an interval, beside those
-    /// for which others had the CPUs.
+    /// Whether the samples came at their times: at most one of fifty is late by more than half an interval, beside
+    /// those that had to wait for a CPU.
     pub fn is_on_time(&self, interval: f64) -> bool {
         let times: Vec<f64> = self.samples().iter().map(|sample| number(sample, "/timestamp_ms") / 1000.0).collect();
         // The last sample is taken when the command ends.

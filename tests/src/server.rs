@@ -1,4 +1,4 @@
-//! A server that says what it is told to.
+//! A server with given answers.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;

@@ -1,4 +1,5 @@
-//! Whether what the tracker tells of an NVIDIA GPU is right: what a person would try who had one, with a verdict for each.
+//! Whether the tracker's figures of an NVIDIA GPU are right: checks that a person with such a GPU would make, with a
+//! verdict for each.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -156,12 +157,12 @@ fn processes(way: &[&str], work: &str) -> anyhow::Result<Seen> {
     told(listed(&record(way, work)?, if work == "share" { cuda::SHARED as u64 } else { 0 }))
 }
 
-/// The job is listed with its memory, or it is not known who uses the GPU: the driver need not tell.
+/// The job is listed with its memory, or the list is not known: the driver need not have one.
 fn processes_if_told(way: &[&str]) -> anyhow::Result<Seen> {
     Ok(listed(&record(way, "steady")?, 0).unwrap_or_else(|| ("not known".into(), true)))
 }
 
-/// What the driver has to tell a tracker that knows processes by the same numbers.
+/// The list, which the driver must have for a tracker that knows processes by the same ids.
 fn told(seen: Option<Seen>) -> anyhow::Result<Seen> {
     // `PROC_PID_INIT_INO` of the kernel: the namespace that processes begin in.
     let is_in_container =
@@ -173,7 +174,7 @@ fn told(seen: Option<Seen>) -> anyhow::Result<Seen> {
     }
 }
 
-/// `None`: it is not known who uses the GPU.
+/// `None`: the processes are not known.
 fn listed(samples: &[Json], shared: u64) -> Option<Seen> {
     // The last samples of the work, when everything is there; the very last is after it.
     let busy =

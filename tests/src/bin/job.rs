@@ -73,7 +73,7 @@ fn until(path: &str, count: usize, text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// A line without the command that the first sample tells, which names the text that is looked for.
+/// A line without the command in the first sample, which contains the text that is looked for.
 fn without_command(line: &str) -> String {
     match line.split_once("\"command\":[").map(|(before, rest)| (before, rest.split_once(",\"started_ms\":"))) {
         Some((before, Some((_, after)))) => format!("{before}{after}"),
@@ -113,7 +113,7 @@ fn together(workers: u64, mib: usize, time: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has `mib` MiB, and when that was recorded, as many children as said, each of which writes to so much of it.
+/// Holds `mib` MiB, and once that was recorded, starts children that each write to `written` MiB of it.
 fn fork(children: u64, mib: usize, written: usize, recording: &str) -> anyhow::Result<()> {
     use std::io::Read;
     let (wait, go_on) = std::io::pipe()?;
@@ -137,7 +137,7 @@ fn fork(children: u64, mib: usize, written: usize, recording: &str) -> anyhow::R
     Ok(())
 }
 
-/// Has `mib` MiB of shared memory, and as many children as said, which come to use it bit by bit while they are recorded.
+/// Holds `mib` MiB of shared memory, and starts children, which come to use it bit by bit while they are recorded.
 fn readers(children: u64, mib: usize, recording: &str) -> anyhow::Result<()> {
     use nix::libc::{MAP_ANONYMOUS, MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE};
     let use_it = |memory: *mut u8, parts: usize, after_each: &dyn Fn() -> anyhow::Result<()>| {
@@ -348,7 +348,7 @@ fn children(count: u64) -> anyhow::Result<()> {
     let mut said = String::new();
     from.read_to_string(&mut said)?;
     let orphan = said.lines().map(str::parse).collect::<Result<Vec<i64>, _>>()?;
-    // Until somebody has waited for it.
+    // Until the orphan was reaped.
     while nix::sys::signal::kill(Pid::from_raw(orphan[4] as i32), None).is_ok() {
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -33,7 +33,7 @@ impl Service {
         Self::begin(false)
     }
 
-    /// As `start`, over TLS, with a certificate that nobody knows.
+    /// As `start`, over TLS, with a certificate that no machine trusts.
     pub fn start_tls() -> Self {
         Self::begin(true)
     }
