@@ -63,7 +63,7 @@ fn it_ends_when_the_root_and_all_its_descendants_have() {
 fn a_tracker_of_the_script_that_started_it_ends_with_that_and_does_not_count_itself() {
     for session in [&["sh"][..], &["setsid", "--wait", "sh"]] {
         let recording = Recording::new();
-        // The tracker's children are its own as well: those of a plugin, here of a life for itself.
+        // The tracker's own children are among them: those of a plugin, here in a life of its own.
         let script = format!(
             "'{}' -i 50ms --plugin '{}' --set plugins.isolate=true --pid $$ -o '{}' & {}; echo $!",
             tracker().display(),
@@ -84,7 +84,8 @@ fn a_tracker_of_the_script_that_started_it_ends_with_that_and_does_not_count_its
     }
 }
 
-/// They would wait for one another for ever. And a shell that becomes the tracker is the parent of what it started before.
+/// Else both would wait for each other for ever. And a shell that becomes the tracker is the parent of what it started
+/// before.
 #[test]
 fn whoever_waits_for_the_tracker_is_not_waited_for() {
     for script in [

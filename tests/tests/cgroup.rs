@@ -86,7 +86,8 @@ fn children_that_nobody_waits_for_are_exact_in_it() {
     assert_eq!(sandbox.made(), [""; 0], "it is removed");
 }
 
-/// More threads than CPUs: by default the end tells of the whole run, on request each sample of its interval.
+/// More threads than CPUs: by default the last sample has the waits of the whole run, on request each sample those of
+/// its interval.
 #[test]
 fn the_time_in_which_tasks_waited_for_a_cpu() {
     let Some(sandbox) = Sandbox::new("pressure") else { return };
@@ -207,7 +208,7 @@ fn limits_and_what_is_used_of_them() {
     if !is_root("limits of v1") {
         return;
     }
-    // The cgroup of one name in each hierarchy, which is the one that figures are of.
+    // The cgroups of one name in all hierarchies: the figures are theirs.
     let controllers = ["cpu", "memory", "pids", "cpuacct"].map(|name| PathBuf::from(format!("/sys/fs/cgroup/{name}")));
     if !controllers.iter().all(|path| path.join("cgroup.procs").exists()) {
         println!("skipped: limits of v1 need its hierarchies");
@@ -216,7 +217,8 @@ fn limits_and_what_is_used_of_them() {
     in_time(|| limited(&controllers));
 }
 
-/// That the limits and what is used of them are told; whether the job got as much as it may.
+/// Asserts that the limits, and what is used of them, are in the samples. Returns whether the job got as much as it
+/// may.
 fn limited(parents: &[PathBuf; 4]) -> bool {
     let groups = parents.each_ref().map(|path| path.join(format!("limits.{}", std::process::id())));
     groups.iter().for_each(|group| std::fs::create_dir_all(group).unwrap());
@@ -271,7 +273,7 @@ fn limited(parents: &[PathBuf; 4]) -> bool {
     used <= cpu_time * 1.05 && (0.2..0.6).contains(&cores) && throttled.0 > 30.0 && throttled.1 > 0.02
 }
 
-/// Node sizes its heap by what its own group says, and by nothing above it.
+/// Node sizes its heap by the limit of its own group, and looks at none above it.
 #[test]
 fn a_limit_is_where_the_command_looks_for_it() {
     let test = "a_limit_is_where_the_command_looks_for_it";
@@ -343,12 +345,13 @@ fn figures_are_those_of_the_path_or_null() {
     }
 }
 
-/// A tracker in a job, killed: the outer one removes what it left, and after a crash of both the next run does.
+/// A killed tracker in a job: the outer tracker removes what it left, and after a crash of both the next run does.
 #[test]
 fn what_nested_trackers_leave_is_removed() {
     let Some(sandbox) = Sandbox::new("nested") else { return };
     let parent = sandbox.0.display();
-    // Kills the inner tracker and its command when that is in its cgroup, and waits until nobody is in that any more.
+    // Kills the inner tracker and its command when that is in its cgroup, and waits until no process is in that any
+    // more.
     let script = format!(
         "{tracker} -q -- sleep 60 & inner=$!
          until procs=$(ls {parent}/resource-tracker.*/resource-tracker.*/cgroup.procs 2>/dev/null) && grep -q . $procs

@@ -1,4 +1,4 @@
-//! Children of the tracker: those of the command are reaped and counted, and what a plugin forks is its own.
+//! Children of the tracker: the tracker reaps and counts those of the command, and leaves those of a plugin to it.
 
 use std::collections::BTreeSet;
 

@@ -86,7 +86,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// From the root of the crate; `None` for what is of another crate.
+    /// From the root of the crate; `None` for a path into another crate.
     fn absolute(&self, path: &[String]) -> Option<Names> {
         let mut from = self.module.clone();
         let (first, mut rest) = path.split_first()?;

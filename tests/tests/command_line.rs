@@ -1,5 +1,5 @@
-//! What the command line and the environment say, and what is said about them: every flag has a variable, a slip of the
-//! pen is told, and help is help.
+//! The command line and the environment, and messages about them: every flag has a variable, a misspelt name is
+//! reported, and help is help.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -110,7 +110,7 @@ fn lists_in_variables_have_commas_and_flags_win() {
     let twice = format!("{infiniband}, {infiniband}");
     let plugins = shown(&[("TRACKER_PLUGIN", &twice), ("TRACKER_DISABLE", "infiniband")], &[]);
     assert!(!is_on(&plugins, "infiniband"), "{plugins}");
-    // As flags do: what was asked to be quiet is quiet.
+    // As with flags: `-q` counts here as well.
     let quiet = with(folder.path(), &[("TRACKER_ENABLE", "stdout-json")], &["-q", "--", "true"]);
     assert_eq!((quiet.status.code(), text(&quiet.stderr).as_str()), (Some(0), ""));
 }
@@ -253,7 +253,7 @@ fn a_slip_in_the_name_of_a_tool_is_told() {
         let output = with(folder.path(), &[], &["-q", program, "run.jsonl"]);
         assert_eq!((output.status.code(), text(&output.stderr)), (Some(127), format!("{}{hint}\n", error(program))));
     }
-    // It is there, but not what it needs.
+    // The program is there, but its interpreter is not.
     fs::write(folder.path().join("sumary"), "#!/nonexistent/interpreter\n").unwrap();
     fs::set_permissions(folder.path().join("sumary"), fs::Permissions::from_mode(0o755)).unwrap();
     let output = with(folder.path(), &[("PATH", folder.path().to_str().unwrap())], &["-q", "sumary", "run.jsonl"]);
@@ -362,7 +362,7 @@ fn a_folder_that_was_named_has_to_be_there_to_be_uploaded() {
             assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{arguments:?}: {said}");
             assert_eq!(said, "resource-tracker: error: there is no folder nodir\n");
         }
-        // The usual one, and one that a variable names once for all, are made by the first run.
+        // The first run makes the default spool, and one that a variable names.
         for variables in [&[][..], &[("TRACKER_SPOOL_DIR", "nodir")]] {
             let output = with(folder.path(), &[token, variables].concat(), &["upload"]);
             assert_eq!(

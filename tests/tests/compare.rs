@@ -24,7 +24,7 @@ fn runs(folder: &Path, name: &str, peaks: &[f64]) -> Vec<PathBuf> {
     (0..peaks.len()).map(path).collect()
 }
 
-/// The exit code and what was said.
+/// The exit code and what was printed.
 fn compare(files: &[PathBuf], arguments: &[&str]) -> (Option<i32>, String, String) {
     let files = files.iter().map(|file| file.to_str().unwrap());
     let output = track(["compare"].into_iter().chain(arguments.iter().copied()).chain(["--"]).chain(files));

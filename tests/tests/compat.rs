@@ -36,8 +36,8 @@ fn t_compat_01_the_python_package_sees_the_same() {
     in_time(|| both_see_the_same(&python, seconds));
 }
 
-/// Whether the means over the run are the same. A burst can fall into the one's seconds and not into the other's, which
-/// begin at another moment; what is really off is off each time.
+/// Whether the means over the run are the same. A burst can fall into the seconds of one program and not of the other,
+/// which begin at another moment; a real difference is there each time.
 fn both_see_the_same(python: &str, seconds: usize) -> bool {
     let recording = Recording::new();
     let theirs = recording.path();

@@ -71,7 +71,7 @@ fn the_time_that_threads_waited_for_a_cpu_on_request() {
     }
 }
 
-/// What nobody waits for, no cgroup tells either.
+/// Without a cgroup and with one: nothing counts what was not waited for.
 #[test]
 fn children_that_nobody_waits_for_are_not_called_exact() {
     for options in [&["-i", "50ms"][..], &["-i", "50ms", "--no-cgroup"]] {
@@ -112,7 +112,7 @@ fn three_hundred_mebibytes_that_are_written_and_deleted() {
     }
 }
 
-/// A user cannot read the I/O of a program that runs as root. What `wait4` tells of it is right all the same.
+/// A user cannot read the I/O of a program that runs as root. What `wait4` reports of it is right all the same.
 #[test]
 fn the_io_of_a_program_of_root() {
     let test = "the_io_of_a_program_of_root";
@@ -164,7 +164,7 @@ fn the_io_of_a_user_s_own_program_is_known_to_its_end() {
     assert_eq!(samples.last().unwrap()["cpu"]["process_io_accounting"], "exact");
 }
 
-/// A user's shell waits for a shell of root's, whose I/O the user cannot read, and that for a program of the user's.
+/// The shell of a user waits for a shell of root, whose I/O the user cannot read. That waits for a program of the user.
 #[test]
 fn what_is_handed_on_by_a_program_of_root_counts_once() {
     let test = "what_is_handed_on_by_a_program_of_root_counts_once";

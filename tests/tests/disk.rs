@@ -86,7 +86,7 @@ impl Seen {
         Self { ends: [samples[first].clone(), samples.last().unwrap().clone()], sum }
     }
 
-    /// What one device says that was written to it.
+    /// The bytes written to one device, by its own counter.
     fn grown(&self, name: &str) -> f64 {
         let [before, after] =
             self.ends.each_ref().map(|sample| number(&find(sample, name).unwrap(), "/write_bytes_total"));
@@ -101,7 +101,7 @@ impl Seen {
         names.filter(|name| !is_above(name)).map(|name| self.grown(name)).sum()
     }
 
-    /// Whether the sum is what came down to the disks, which was so much at least.
+    /// Asserts that the sum is what came down to the disks, and that this was at least so much.
     fn assert_sum(&self, at_least: f64) {
         let below = self.grown_below();
         println!("{} MiB in the sum, {} MiB below", self.sum / 1048576.0, below / 1048576.0);
@@ -194,7 +194,7 @@ fn what_a_mapped_device_writes_to_a_loop_device_is_counted_on_the_disk() {
     seen.assert_sum(0.95 * WRITTEN);
 }
 
-/// Half of it is for root, who alone can still write.
+/// Half of it is reserved for root, which alone can still write.
 #[test]
 fn a_file_system_that_users_have_filled_is_full_as_df_says() {
     let test = "a full file system";

@@ -31,7 +31,7 @@ fn accounting(samples: &[Json]) -> &str {
     samples.last().unwrap()["cpu"]["process_accounting"].as_str().unwrap()
 }
 
-/// Each worker of a job burns a known time by its own clock; what is above that is starting and ending it.
+/// Each worker of a job burns a known time by its own clock; time above that is for starting and ending it.
 #[track_caller]
 fn is_exact(job: &str, secs: f64) {
     let path = benchmarks().to_str().unwrap();
@@ -105,8 +105,8 @@ fn an_orphan_that_ends_in_the_interval_of_its_parent() {
     assert_eq!(accounting(&samples), "exact");
 }
 
-/// Nobody waits for them, so nobody is told what they used: what was seen of them stays counted, and the sample says
-/// that it is not all.
+/// No process waits for them, so no process learns what they used: what was seen of them stays counted, and the sample
+/// says that it is not all.
 #[test]
 fn children_that_nobody_waits_for() {
     let path = benchmarks().to_str().unwrap();

@@ -11,8 +11,8 @@ use resource_tracker_tests::bare::{GUARDIAN, WITNESS, another_companion, compani
 use resource_tracker_tests::{command, tracker, wait_until};
 use tempfile::TempDir;
 
-/// A tracker whose command is searched for in very many folders, each of which takes a millisecond to be found: for
-/// longer than any of these tests waits.
+/// A tracker whose command is searched for in very many folders, each of which takes a millisecond: for longer than any
+/// of these tests waits.
 struct Searching {
     tracker: Child,
     command: Pid,
@@ -106,7 +106,7 @@ fn a_command_that_goes_on_or_ends_before_its_program_wakes_the_tracker() {
     let witness = companion(&run.tracker, WITNESS);
     run.stop_alone();
     kill(run.command, Signal::SIGCONT).unwrap();
-    // A stop before it has heard of that would be one of somebody who goes on.
+    // Until it has noticed that, a new stop would be one of a tracker that goes on.
     wait_until("that the tracker goes on", || {
         let tracker = pid(&run.tracker);
         state(tracker) != "T" && ![Signal::SIGCONT, Signal::SIGCHLD].iter().any(|signal| is_pending(tracker, *signal))

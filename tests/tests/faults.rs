@@ -137,7 +137,7 @@ fn a_driver_that_hangs_keeps_no_sample_waiting() {
     }
 }
 
-/// Whatever the reason, what it says again is no 10,000 s of CPU time that nobody used.
+/// When the file can be read again, its counters make no 10,000 s of CPU time that no process used.
 #[test]
 fn a_file_of_the_kernel_that_is_garbage_for_a_moment() {
     let procfs = tempfile::tempdir().unwrap();
@@ -197,7 +197,7 @@ fn a_full_disk() {
     }
     let recording = Recording::new();
     let folder = recording.path().with_file_name("");
-    // It is tried again after a second, and not said again.
+    // It is tried again after a second, without a second message.
     let job = format!("{}; sleep 1.5; exit 3", recording.until_said("No space left"));
     let script =
         "mkdir small && mount -t tmpfs -o size=1m tmpfs small && \"$@\"; code=$?; cp small/run.jsonl .; exit $code";
@@ -246,7 +246,7 @@ fn a_reader_that_leaves() {
     assert_eq!(text(&output.stdout), "3\n");
     assert_eq!(text(&output.stderr).matches("its reader has gone").count(), 1, "{}", text(&output.stderr));
 
-    // A filter whose reader leaves ends by itself and says nothing.
+    // A filter whose reader leaves ends by itself, without a message.
     let script = format!("timeout 20 {} -i 20ms | head -1 >/dev/null; echo ${{PIPESTATUS[0]}}", tracker().display());
     let output = command("bash").args(["-c", &script]).output().unwrap();
     assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("0\n", ""));

@@ -18,7 +18,7 @@ fn sink(name: &str, path: &Path, keys: &str) -> String {
     format!("sinks.{name}={{ type = 'file', path = '{}'{keys} }}", path.display())
 }
 
-/// A tracker that writes the same samples to both files, every 2 ms, for so long at least, and four of them.
+/// A tracker that writes the same samples to both files, every 2 ms, for at least so long and at least four samples.
 fn twice(shared: &Path, keys: &str, own: &Path, seconds: &str) -> Command {
     twice_every("2ms", shared, keys, own, seconds)
 }
@@ -106,7 +106,8 @@ fn rotation_touches_only_files_of_its_own() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     let path = at("run.jsonl");
-    // What others have under such names: a data set, a link to samples, a folder, a FIFO, and a name that is none of ours.
+    // Other things with such names: a data set, a link to samples, a folder, a FIFO, and a name that the tracker never
+    // gives.
     fs::write(at("run.1.jsonl"), "{\"mine\":1}\n").unwrap();
     fs::write(at("samples"), "{\"timestamp_secs\":1}\n").unwrap();
     symlink(at("samples"), at("run.2.jsonl")).unwrap();
@@ -130,7 +131,8 @@ fn rotation_touches_only_files_of_its_own() {
     assert_eq!(newest, own[own.len() - newest.len()..], "the newest are kept");
 }
 
-/// Nothing tells whose they are: an empty file, notes under the name of compressed samples, the first bytes of any gzip file.
+/// Nothing shows that these are the tracker's: an empty file, notes under the name of compressed samples, the first
+/// bytes of any gzip file.
 #[test]
 fn what_is_not_proven_to_be_ours_is_not_deleted() {
     for suffix in ["jsonl", "jsonl.gz", "csv", "csv.gz"] {
@@ -162,7 +164,7 @@ fn a_file_of_something_else_is_not_taken_for_a_torn_one() {
     assert_eq!((fs::read_to_string(&path).unwrap().as_str(), files(directory.path(), "run.").len()), ("hi", 1));
 }
 
-/// The user was told that it is kept.
+/// A message has said that it is kept.
 #[test]
 fn a_torn_file_that_was_set_aside_is_not_deleted() {
     let directory = tempfile::tempdir().unwrap();
@@ -371,7 +373,7 @@ fn a_compressed_file_is_small() {
     });
 }
 
-/// Nobody can decompress what comes after a torn end, so what is torn is kept as it is, beside the new file.
+/// What comes after a torn end cannot be decompressed, so the torn file is kept as it is, beside the new file.
 #[test]
 fn a_torn_compressed_file_is_set_aside() {
     let directory = tempfile::tempdir().unwrap();
@@ -413,7 +415,7 @@ fn memory_of_a_job_that_has_ended_is_null() {
         assert!(last["cpu"][field].is_number(), "{field}");
     }
     assert!(number(last, "/cpu/process_peak_rss_mib") > 0.0);
-    // The tracker can be told late of the end.
+    // The tracker may learn late of the end.
     let has_memory = |sample: &Json| sample["cpu"]["process_rss_mib"].as_f64().is_some_and(|rss| rss > 0.0);
     let lived = samples.iter().take_while(|sample| has_memory(sample)).count();
     assert!(lived > 0 && samples[lived..].iter().all(|sample| sample["cpu"]["process_rss_mib"].is_null()));

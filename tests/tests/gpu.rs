@@ -16,7 +16,7 @@ fn t_gpu_01_a_machine_without_gpus_has_an_empty_list() {
     let output = track(["-i", "0.1", "--output", "/dev/stdout", "--", "sleep", "0.4"]);
     assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
     for sample in samples(&output.stdout) {
-        // On a machine with GPUs there is no such machine to look at.
+        // Only a machine without GPUs can be looked at here.
         if !Path::new("/dev/nvidiactl").exists() && !Path::new("/sys/module/amdgpu").exists() {
             assert_eq!(sample["gpu"], json!([]));
             assert_eq!(sample["cpu"]["process_gpu_usage"], json!(null));
@@ -109,7 +109,7 @@ fn every_field_of_a_device() {
     in_time(|| every_field(&nvml));
 }
 
-/// That each field has its value; whether those that depend on the time between readings have it too.
+/// Asserts that each field has its value. Returns whether those that depend on the time between readings have it, too.
 fn every_field(nvml: &Nvml) -> bool {
     let recording = Recording::new();
     let mut tracker = nvml.tracker();

@@ -15,7 +15,7 @@ fn a_gpu_that_falls_off_the_bus_keeps_its_name_and_one_that_appears_is_found() {
     let mut tracker = nvml.tracker();
     tracker.args(["-i", "0.1", "-o"]).arg(recording.path()).args(["--", "sh", "-c", &recording.until_told()]);
     let run = recording.start(&mut tracker);
-    // How many GPUs there are, and whether the first one tells anything.
+    // How many GPUs there are, and whether the first one has figures.
     let is_seen = |count: usize, is_lost: bool| {
         recording.samples().iter().any(|sample| {
             let list = sample["gpu"].as_array().unwrap();
@@ -88,7 +88,7 @@ fn the_end_of_the_run_is_not_the_end_of_the_library() {
     }
 }
 
-/// What cannot be used is said once, with its name and the reason, and everything else is as it was.
+/// There is one message on a library that cannot be used, with its name and the reason. Everything else is as before.
 #[test]
 fn a_library_that_is_not_nvml_or_too_old_switches_the_source_off() {
     let folder = tempfile::tempdir().unwrap();

@@ -24,7 +24,7 @@ fn power_of_the_moment_and_of_a_second_are_told_apart() {
     assert_eq!(told(1), [&json!(120.0), &json!(null)]);
 }
 
-/// Where the call is slow it is made rarely, but at the last tick: what was used until then is not lost.
+/// A slow call is made rarely, but always at the last tick: what was used until then is not lost.
 #[test]
 fn energy_is_counted_to_the_end() {
     let device = json!({ "milliwatts": 100_000 });
@@ -37,7 +37,7 @@ fn energy_is_counted_to_the_end() {
         let told: Vec<f64> = all.iter().filter_map(|sample| sample["gpu"][0]["energy_joules"].as_f64()).collect();
         let secs = (number(&all[all.len() - 1], "/timestamp_ms") - number(&all[0], "/timestamp_ms")) / 1e3;
         println!("{told:?} J in {secs} s");
-        // Nothing is told of a tick at which it was not asked.
+        // A tick without a call has no energy.
         told.len() < all.len() / 2 && (0.8..1.4).contains(&(told.iter().sum::<f64>() / (100.0 * secs)))
     });
 }
@@ -83,13 +83,14 @@ fn each_link_keeps_its_own_rate() {
                 let known: Vec<u64> = known.map(|link| link["link"].as_u64().unwrap()).collect();
                 assert_eq!(known, (0..36).filter(|link| !down.contains(link)).collect::<Vec<_>>());
             }
-            // A rate is right as long as nobody holds up the tracker between two readings.
+            // A rate is right as long as nothing holds up the tracker between two readings.
             is_right(later(35)) && is_right(later(34))
         });
     }
 }
 
-/// "Percentage of SMs that were busy" of each GPU instance; the sum over processes is another figure, and not told of a part.
+/// "Percentage of SMs that were busy" of each GPU instance; the sum over processes is another figure, which parts do
+/// not have.
 #[test]
 fn parts_have_a_use_of_their_own() {
     let part = |number: u32, gpm: Json| json!({ "uuid": format!("MIG-{number}"), "gpm": gpm });
@@ -108,7 +109,7 @@ fn parts_have_a_use_of_their_own() {
 /// "PCIe transmit bytes. Value can be wrapped."; "querying a byte counter over a 20ms interval" without it.
 #[test]
 fn pcie_is_counted_where_the_counter_can_be_trusted() {
-    // 4 GB/s at most, of which the counter takes more than a second for a round.
+    // 4 GB/s at most: the counter takes more than a second to go round.
     let slow = [3, 3, 4, 4];
     let counts = json!({ "pcie_link": slow, "pcie_counted": [500_000_000, 300_000_000], "pcie": [1, 1] });
     let watched = json!({ "pcie_link": slow, "pcie": [1_500, 2_500] });
@@ -183,7 +184,7 @@ fn is_named(gpu: &Json) -> bool {
     gpu.is_object() && !is_read(gpu)
 }
 
-/// Starting NVML wakes the GPUs: it is not started before somebody else has woken them.
+/// To start NVML wakes the GPUs, so it is started only after another program has woken them.
 #[test]
 fn a_gpu_that_sleeps_is_not_woken() {
     let laptop = Laptop::new("suspended\n");
@@ -210,7 +211,7 @@ fn a_gpu_that_sleeps_is_not_woken() {
     assert!(all.iter().any(|sample| sample["gpu"][0]["uuid"] == "GPU-0"));
 }
 
-/// The header counts who has initialised the library; a GPU that it holds does not sleep. `Runtime D3 status` is what the open
+/// As in nvml.h, the library counts its users; a GPU that it holds does not sleep. `Runtime D3 status` is what the open
 /// kernel module writes in `nv_procfs_read_power`.
 #[test]
 fn a_gpu_that_nobody_uses_is_let_go_of_so_that_it_can_sleep() {
@@ -240,7 +241,7 @@ fn a_gpu_that_nobody_uses_is_let_go_of_so_that_it_can_sleep() {
         is_woken && count(&recording, is_read) > read_before + 1
     });
     assert_eq!(text(&output.stderr), "");
-    // Its names stay those that NVML told.
+    // The names from NVML stay.
     assert!(with_gpus(&recording).iter().all(|sample| sample["gpu"][0]["uuid"] == "GPU-0"));
     assert!(read_before > 50, "it is watched for ten seconds first: {read_before}");
 }

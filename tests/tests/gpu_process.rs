@@ -16,7 +16,7 @@ fn what_the_job_has_of_two_gpus() {
     let job = format!("sleep 1007.25 & {}; kill $!", recording.until(2, "\"process_gpu_usage\":0.6"));
     nvml.record(&recording, &["-i", "0.2"], &job);
     let all = with_gpus(&recording);
-    // The library looks for the process by its command line, and tells shares every sixth of a second.
+    // The library looks for the process by its command line, and gives shares every sixth of a second.
     let held = |sample: &&Json| sample["cpu"]["process_gpu_usage"] == json!(0.6);
     let sample = all.iter().filter(held).nth(1).unwrap();
     let pid = sample["gpu"][0]["processes"][0]["pid"].as_u64().unwrap();
@@ -46,7 +46,7 @@ fn what_the_job_has_is_of_the_same_tick_as_the_gpus() {
     let job = json!([{ "pid": 3_999_998, "bytes": 1u64 << 30, "grows": 1 << 20, "share": 10 }]);
     let nvml = Nvml::new(json!({ "devices": [{ "utilization": [50, 1], "processes": job }] }));
     let recording = Recording::new();
-    // The library is told the number of the process, because looking for one takes long, and it is then asked rarely.
+    // The library gets the id of the process, because a search for it takes long, and a slow library is asked rarely.
     let sees = recording.until(10, "\"process_gpu_vram_mib\":1");
     let script = format!("sleep 1011.25 & sed -i s/3999998/$!/ \"$FAKE_NVML\"; {sees}; kill $!");
     nvml.record(&recording, &["-i", "50ms"], &script);
@@ -62,7 +62,7 @@ fn what_the_job_has_is_of_the_same_tick_as_the_gpus() {
     assert!(held.len() > 3, "it changes with every reading: {held:?}");
 }
 
-/// A run in a pid namespace of its own, beside a process that is not in it, and one that the job may have.
+/// A run in a pid namespace of its own. One process with the GPU is outside of it, and one may be in the job.
 fn in_a_container(driver: &str, busy: u32, sees: impl Fn(&Recording) -> String) -> (Vec<Json>, String) {
     let stranger = json!({ "pid": 3_999_999, "bytes": 1u64 << 30, "share": 50 });
     let own = json!({ "argument": "1017.25", "bytes": 1u64 << 30, "share": 20 });
@@ -99,8 +99,8 @@ fn processes_of_another_pid_namespace_are_not_taken_for_ours() {
     }
 }
 
-/// Later ones name those of the namespace only (`_gpuConvertPid` of the open kernel module), and since 565.57 find the
-/// memory of each (`_gpuMatchClientPid`): what keeps a GPU busy and is not in the list is not ours.
+/// Later drivers list only processes of the namespace (`_gpuConvertPid` of the open kernel module), and since 565.57
+/// find the memory of each (`_gpuMatchClientPid`): what keeps a GPU busy and is not in the list is not ours.
 #[test]
 fn an_empty_list_of_a_busy_gpu_in_a_container() {
     let test = "an_empty_list_of_a_busy_gpu_in_a_container";
@@ -123,7 +123,7 @@ fn an_empty_list_of_a_busy_gpu_in_a_container() {
     assert!(all.iter().all(|sample| sample["cpu"]["process_gpu_usage"].is_null()), "not known, and not zero");
 }
 
-/// In between, what is told with the right numbers is of others.
+/// Drivers in between have the right ids, with the figures of other processes.
 #[test]
 fn what_drivers_tell_of_our_processes_in_a_container() {
     let test = "what_drivers_tell_of_our_processes_in_a_container";
@@ -140,7 +140,7 @@ fn what_drivers_tell_of_our_processes_in_a_container() {
         let sees = |recording: &Recording| format!("sleep 1017.25 & {}; kill $!", recording.until(2, &told));
         let (all, said) = in_a_container(driver, 0, sees);
         assert_eq!(said, "", "{driver}");
-        // The driver may still name what has just ended, of which nothing is told any more.
+        // The driver may still list a process that has just ended; the tracker does not.
         let alive = all.iter().filter(|sample| sample["cpu"]["process_rss_mib"].is_number());
         let with_it = alive.filter(|sample| sample["cpu"]["process_gpu_usage"] != json!(0.0));
         let sample = with_it.rev().find(|sample| sample["gpu"][0]["processes"][0].is_object()).unwrap();
@@ -149,8 +149,8 @@ fn what_drivers_tell_of_our_processes_in_a_container() {
     }
 }
 
-/// Those that compute, those that draw, and the clients of an MPS server, which NVML lists apart (as nvtop and nvitop
-/// read them); one may be in two lists.
+/// Processes that compute, that draw, and clients of an MPS server are in lists of their own (as nvtop and nvitop read
+/// them); one process may be in two lists.
 #[test]
 fn all_lists_of_processes_are_read() {
     let process = |argument: &str, more: Json| {
@@ -173,7 +173,7 @@ fn all_lists_of_processes_are_read() {
     let script = format!("for n in 12 13 14; do sleep 10$n.25 & all=\"$all $!\"; done; {sees}; kill $all");
     nvml.record(&recording, &["-i", "0.2"], &script);
     let all = with_gpus(&recording);
-    // With all three, none of which comes or goes at the same time as another.
+    // A sample with all three, at a moment at which none comes or goes.
     let is_whole = |sample: &&Json| {
         (&sample["cpu"]["process_gpu_usage"], &sample["cpu"]["process_gpu_vram_mib"]) == (&json!(0.4), &json!(3072.0))
     };
@@ -221,8 +221,8 @@ fn a_list_that_fails_is_not_empty() {
     }
 }
 
-/// What the driver told users of nvtop (issue 110) while processes that had died held memory: three samples that are
-/// none, and zeros.
+/// What the driver reported to users of nvtop (issue 110) while processes that had died held memory: three samples of
+/// no process, and zeros.
 #[test]
 fn samples_of_use_that_are_none() {
     let garbage = json!([
@@ -270,7 +270,7 @@ fn parts_of_a_gpu_are_devices_of_their_own() {
     assert_eq!(sample["gpu"][1]["detail"]["multiprocessors"], "16");
     assert_eq!(sample["gpu"][1]["processes"][0]["vram_bytes"], json!(1 << 30));
     assert_eq!(sample["gpu"][2]["processes"], json!([]));
-    // What each process uses is not told of a part.
+    // The use of each process is not known for a part.
     assert_eq!(sample["cpu"]["process_gpu_usage"], json!(null));
     assert_eq!(number(sample, "/cpu/process_gpu_vram_mib"), 1024.0);
     // The memory of the whole counts once.

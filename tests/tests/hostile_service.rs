@@ -1,4 +1,4 @@
-//! Servers that answer what they should not: nothing of it is shown, believed, or taken beyond what a field can hold.
+//! Servers with wrong answers: nothing of them is shown, believed, or taken beyond what a field can hold.
 
 use std::process::{Command, Output};
 use std::thread;

@@ -8,7 +8,7 @@ use resource_tracker_tests::{command, has, is_root, text, tracker};
 
 const JOB: &str = env!("CARGO_BIN_EXE_job");
 
-/// Behind such words in a shell.
+/// Runs the program in a shell, after these words.
 fn after(words: &str, program: &Command) -> String {
     let mut shell = command("bash");
     shell.args(["-c", &format!("{words}; exec \"$@\""), "bash"]).arg(program.get_program()).args(program.get_args());
@@ -16,7 +16,8 @@ fn after(words: &str, program: &Command) -> String {
     format!("{}{}", text(&output.stdout), output.status)
 }
 
-/// The soft one is by what the tracker tells its own children. With four descriptors the command takes its place.
+/// The soft limit is the mark by which the tracker knows its own children. With only four descriptors the command takes
+/// the tracker's place.
 #[test]
 fn the_limit_of_resident_memory_is_the_command_s() {
     let show = ["bash", "-c", "ulimit -Sm; ulimit -Hm; cat /proc/self/limits"];

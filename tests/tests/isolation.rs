@@ -1,4 +1,4 @@
-//! Plugins that misbehave in a process of their own: nobody else is harmed, and the next life begins clean.
+//! Plugins that misbehave in a process of their own: nothing else is harmed, and the next life begins clean.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -37,7 +37,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Without effect on one that was waited for.
+        // A child that was waited for gets no signal.
         if let Ok(None) = self.0.try_wait() {
             let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
             let _ = self.0.wait();
@@ -45,7 +45,7 @@ impl Drop for Running {
     }
 }
 
-/// Runs a tracker until the samples that it has printed are what is waited for, and ends it.
+/// Runs a tracker until its samples are as expected, and ends it.
 fn run_until(what: &str, program: &mut Command, is_enough: impl Fn(&[Json]) -> bool) -> (Vec<Json>, String) {
     let mut running = Running::spawn(program.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let printed = Arc::new(Mutex::new(Vec::new()));
@@ -67,7 +67,7 @@ fn run_until(what: &str, program: &mut Command, is_enough: impl Fn(&[Json]) -> b
     (printed.lock().unwrap().clone(), message)
 }
 
-/// What the plugin told, reading by reading.
+/// The sections of the plugin, one for each reading.
 fn told(samples: &[Json]) -> Vec<&Json> {
     let mut told: Vec<&Json> = samples.iter().filter_map(|sample| sample.get("fake")).collect();
     told.dedup();
@@ -86,7 +86,7 @@ fn behaving(behaviour: &str) -> Command {
     program
 }
 
-/// Whatever way a life ends, there is one message that says which, and the next one works.
+/// However a life ends, there is one message that says how, and the next life works.
 #[test]
 fn every_end_of_a_life_is_told_and_the_next_one_is_clean() {
     for (behaviour, said) in [
@@ -171,8 +171,8 @@ fn parent_of(pid: u64) -> u64 {
     status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap().trim().parse().unwrap()
 }
 
-/// Neither standard input nor output of the job, nor what else was open in the tracker, is open in the process of a plugin or
-/// in the one that keeps it, and no signal is blocked that was.
+/// Neither standard input nor output of the job, nor any other file of the tracker, is open in the process of a plugin
+/// or in its supervisor, and no signal is blocked there.
 #[test]
 fn a_plugin_s_process_has_nothing_of_the_job_s() {
     let mine = tempfile::NamedTempFile::new().unwrap();
@@ -237,7 +237,8 @@ fn what_a_source_prints_goes_nowhere() {
     assert_eq!(message, "");
 }
 
-/// Processes that a plugin starts are its own, in isolation and without; in isolation also those that it leaves behind.
+/// Processes that a plugin starts do not belong to the job, in isolation and without; in isolation neither do those
+/// that it leaves behind.
 #[test]
 fn processes_of_a_plugin_are_none_of_the_job_s() {
     for (isolate, behaviour, lives_wanted, each) in
@@ -271,7 +272,8 @@ fn processes_of_a_plugin_are_none_of_the_job_s() {
     }
 }
 
-/// A reading that hangs from the start on: the run ends before there is a sample, and the sinks are told so.
+/// A reading that hangs from the start on: the run ends without a sample, and the sinks learn of the start and of the
+/// end.
 #[test]
 fn a_run_without_a_reading_opens_and_closes_its_sinks() {
     let folder = tempfile::tempdir().unwrap();
@@ -317,7 +319,7 @@ fn trackers_in_one_program_do_not_count_each_other_s_children() {
     let (mut idle, of_idle, idle_kept) = start(&mut Command::new("cat"));
     // Later, so that it could be taken for an orphan of the first.
     let (mut busy, of_busy, busy_kept) = start(Command::new("sh").args(["-c", "while :; do :; done"]));
-    // And one that no tracker is to know of.
+    // And a process that no tracker tracks.
     let mut other = Command::new("sleep").arg("600").spawn().unwrap();
     let used = |kept: &Mutex<Vec<ProcessMetrics>>| -> f64 {
         let kept = kept.lock().unwrap();

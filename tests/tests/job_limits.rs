@@ -49,7 +49,7 @@ fn four_spinners_on_one_cpu_have_one_core() {
     assert!(number(&sample, "/cpu/process_memory_limit_mib") <= number(&sample, "/memory/total_mib"));
 }
 
-/// A shell that may use all, and what it starts on one CPU; and a program whose first thread alone is bound to one.
+/// A shell that may use all CPUs, with a child that may use one; and a program with only its first thread bound to one.
 #[test]
 fn one_that_is_bound_does_not_bind_the_others() {
     let Some(count) = own_cpus("a part of a job on one CPU") else { return };
@@ -81,7 +81,7 @@ fn a_job_that_is_killed_in_a_cgroup_of_its_own_making() {
     assert_eq!(kills, 1.0, "also when the cgroup is gone");
 }
 
-/// It goes to one that was made for it by somebody else, and back.
+/// The job moves to a cgroup that the test made for it, and back.
 #[test]
 fn a_job_that_goes_to_another_cgroup_has_its_limit() {
     let test = "a cgroup of v1 that the job goes to";

@@ -16,7 +16,7 @@ fn phases_of_a_command() {
     in_time(phases);
 }
 
-/// That the marks are told; whether each was read in time for the sample of its time.
+/// Asserts that the marks are in the samples. Returns whether each was read in time for the sample of its time.
 fn phases() -> bool {
     let recording = Recording::new();
     let tracker = tracker().display();
@@ -40,7 +40,7 @@ fn phases() -> bool {
         let now = number(sample, "/timestamp_ms");
         for mark in sample["marks"].as_array().into_iter().flatten() {
             let at = number(mark, "/at_ms");
-            // The sample waits a moment for those who read it.
+            // The sample waits a moment for the marks to be read.
             assert!(last <= at, "{at} was before {last}");
             is_in_time &= at <= now + 50.0;
         }

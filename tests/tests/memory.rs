@@ -8,11 +8,11 @@ use serde_json::Value as Json;
 
 const JOB: &str = env!("CARGO_BIN_EXE_job");
 
-/// Runs a job to its end; what was recorded.
+/// Runs a job to its end, and returns its samples.
 fn run(options: &[&str], job: &[&str]) -> Vec<Json> {
     let recording = Recording::new();
     let path = recording.path();
-    // The job may look at what is recorded.
+    // The job may look at the recording.
     let job = job.iter().map(|word| if *word == "RECORDING" { path.to_str().unwrap() } else { word });
     let mut tracker = command(tracker());
     let output = recording.run(tracker.args(options).arg("-o").arg(&path).arg("--").args(job));
@@ -25,7 +25,7 @@ fn most(samples: &[Json], field: &str) -> f64 {
     each.reduce(f64::max).unwrap_or_else(|| panic!("nobody tells {field}: {samples:?}"))
 }
 
-/// The most that was needed, in MiB, and whether a cgroup said so.
+/// The most memory that was needed, in MiB, and whether a cgroup counted it.
 fn peak(samples: &[Json]) -> (f64, bool) {
     let last = &samples.last().unwrap()["cpu"];
     let is_by_cgroup = match last["process_peak_source"].as_str() {
@@ -199,7 +199,7 @@ fn the_column_of_a_csv_is_of_its_sample() {
             assert!((row[column].parse::<f64>().unwrap() - memory).abs() < 5.1e-5, "{} and {memory}", row[column]);
             let rss = number(sample, "/cpu/process_rss_mib");
             assert!((0.0..=rss).contains(&memory), "{sample}");
-            // Of so much that is anonymous little is shared, once PSS was read of it.
+            // Of so much anonymous memory little is shared, once PSS was read at such a size.
             let Some(age) = sample["cpu"]["process_pss_age_secs"].as_f64() else { continue };
             if rss >= 100.0 && rss_at(number(sample, "/timestamp_ms") / 1e3 - age) >= 100.0 {
                 assert!(memory > rss * 0.8, "{sample}");
@@ -210,7 +210,7 @@ fn the_column_of_a_csv_is_of_its_sample() {
     });
 }
 
-/// Those that are forked share what they have, before and after PSS was read of them.
+/// Forked children share memory, before and after PSS was read of them.
 #[test]
 fn what_children_share_with_their_parent_counts_once() {
     for budget in ["0", "0.2", "50"] {
@@ -223,7 +223,7 @@ fn what_children_share_with_their_parent_counts_once() {
     }
 }
 
-/// Those that are forked and write to what they have get copies of it.
+/// Forked children that write to shared memory get copies of it.
 #[test]
 fn what_children_write_to_is_their_own() {
     for budget in ["0", "0.2", "50"] {
@@ -235,7 +235,7 @@ fn what_children_write_to_is_their_own() {
     }
 }
 
-/// Those that use what they share bit by bit have more of it by now than when PSS was read of them.
+/// Children that use shared memory bit by bit have more of it now than when PSS was read of them.
 #[test]
 fn shared_memory_counts_once_while_more_of_it_is_used() {
     for budget in ["0", "0.2", "50"] {
@@ -255,7 +255,7 @@ fn shared_memory_counts_once_while_more_of_it_is_used() {
     }
 }
 
-/// What was shared before a program grew, or became another one, tells nothing of what it has now.
+/// The share before a program grew, or became another one, is no measure of its share now.
 #[test]
 fn a_program_that_grows_has_all_of_it() {
     let job = format!("sleep 0.5; exec {JOB} map shared 200 $0");

@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 fn a_tracker_without_memory_ends_as_its_command_does() {
     let folder = tempfile::tempdir().unwrap();
     let mut said = 0;
-    // What is enough to start, and what is enough for all, is another size on each machine.
+    // How much is enough to start, and how much for everything, differs from machine to machine.
     for mib in 3..16 {
         let limit = Rlimit { current: Some(mib << 20), maximum: Some(mib << 20) };
         let mut command = command(tracker());

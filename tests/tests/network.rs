@@ -42,12 +42,12 @@ impl Namespace {
         assert!(self.can(arguments), "ip {arguments}");
     }
 
-    /// Sends so many MiB to an address of another one, until they have arrived.
+    /// Sends so many MiB to an address of another namespace, and waits until they have arrived.
     fn send(&self, to: &Self, address: &str, mib: u32) {
         let address = format!("{address}:5001");
         let mut receiver = to.command(job()).args(["receive", &address]).spawn().unwrap();
         let sockets = format!("/proc/{}/net/tcp", receiver.id());
-        // Port 5001, and the state of one that listens.
+        // Port 5001, in the state of a socket that listens.
         let listens = |line: &str| line.contains(":1389 ") && line.contains(" 0A ");
         wait_until("a socket", || std::fs::read_to_string(&sockets).is_ok_and(|text| text.lines().any(listens)));
         let sent = self.command(job()).args(["send", &address, &mib.to_string()]).status().unwrap();
@@ -87,7 +87,7 @@ fn connect(container: &Namespace, inside: &str, host: &Namespace, outside: &str)
     container.ip(&format!("link set {inside} up"));
 }
 
-/// A run in a namespace, with JSON and CSV, that goes on until it is told.
+/// A run in a namespace, with JSON and CSV, that goes on until the test ends it.
 struct Run {
     recording: Recording,
     tracker: Child,
@@ -138,7 +138,7 @@ fn interface<'a>(sample: &'a Json, name: &str) -> &'a Json {
     interfaces(sample).iter().find(|one| one["interface"] == name).unwrap_or_else(|| panic!("no {name} in {sample}"))
 }
 
-/// That it is so many MiB, with headers and acknowledgements, but not 5 % more.
+/// Asserts that it is so many MiB, with headers and acknowledgements, but not 5 % more.
 #[track_caller]
 fn is(mib: f64, truth: f64) {
     println!("{mib} MiB of {truth}");
@@ -265,7 +265,7 @@ fn a_new_interface_counts_from_nothing_also_where_another_had_its_name() {
         interfaces(sample).iter().any(|one| one["interface"] == name && one["is_counted"] == true)
     };
     run.wait_for("the new interface", |sample| is_known(sample, "eth1"));
-    // What is not new for anybody but for its number.
+    // An interface that is new by its number alone.
     container.ip("link del eth1");
     connect(&container, "eth1", &host, "veth1");
     container.ip("addr add 10.98.0.2/24 dev eth1");

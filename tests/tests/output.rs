@@ -267,7 +267,7 @@ fn columns_of_the_job_are_beside_those_of_the_machine() {
     assert!(column("process_pid").iter().all(|pid| *pid == column("process_pid")[0] && !pid.is_empty()));
     let sum = |name: &str| column(name).iter().map(|secs| secs.parse::<f64>().unwrap()).sum::<f64>();
     let used = sum("process_utime") + sum("process_stime");
-    // Starting it is not in what it tells.
+    // The time to start the program is not in its own figure.
     let told: f64 = told.split_whitespace().next().unwrap().parse().unwrap();
     // Each figure of a row has three decimals.
     let rounding = 0.001 * table.len() as f64;

@@ -1,4 +1,4 @@
-//! What somebody else who can write in the folder puts in the place of the output file: it is not followed, not changed
+//! What another user who can write to the folder puts in the place of the output file: it is not followed, not changed
 //! and not waited for, and no sample is lost.
 
 use std::fs;
@@ -13,7 +13,7 @@ use resource_tracker_tests::{command, is_root, names, samples, text, track, trac
 const STRANGER: u32 = 54321;
 const IMPORTANT: &str = "an important line\n";
 
-/// A run that goes on until it is told to stop, which writes to a file.
+/// A run that writes to a file, and goes on until the test ends it.
 struct Run {
     tracker: Child,
     stderr: tempfile::NamedTempFile,
@@ -34,7 +34,7 @@ impl Run {
         fs::read_to_string(self.stderr.path()).unwrap()
     }
 
-    /// Waits until it has said so, ends it, and returns all that it said.
+    /// Waits until it has printed this, ends it, and returns all that it has printed.
     fn end_when_said(self, what: &str) -> String {
         wait_until(what, || self.said().contains(what));
         self.end()

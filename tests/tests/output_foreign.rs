@@ -1,4 +1,4 @@
-//! What somebody else has put on the way to the output, or in its place, before the run: it leads root nowhere, and gets
+//! What another user has put on the way to the output, or in its place, before the run: it leads root nowhere, and gets
 //! nothing that is not meant for it.
 
 use std::fs;

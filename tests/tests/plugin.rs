@@ -94,7 +94,7 @@ fn what_is_wrong_with_its_configuration_is_said_before_the_command_starts() {
     );
     let output = fake("", &["--set=sinks.fake-file.behaviour=refused", "--", "echo"]).output().unwrap();
     assert!(text(&output.stderr).contains("behaviour must be something else"), "{}", text(&output.stderr));
-    // The check tells the same.
+    // `config check` reports the same.
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), format!("[plugins]\nload = [{:?}]\n[sources.infiniband]\nrot = 1\n", plugin)).unwrap();
     let output = command(tracker()).arg("--config").arg(file.path()).args(["config", "check"]).output().unwrap();
@@ -192,7 +192,7 @@ fn older_and_newer_minor_versions_work() {
         let recording = Recording::new();
         let path = format!("--set=sinks.fake-file.path={}", recording.path().with_file_name("calls").display());
         let mut tracker = fake(kind, &["--enable=fake", &path, "-i", "0.1", "-o"]);
-        // One process, in whose place comes the one that waits.
+        // One process, which becomes the program that waits.
         let script = format!("exec {}", recording.until(8, "\"fake\":{\"tick\""));
         let output = recording.run(tracker.arg(recording.path()).args(["--", "sh", "-c", &script]));
         assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""), "{kind}");
@@ -200,7 +200,7 @@ fn older_and_newer_minor_versions_work() {
         let calls = fs::read_to_string(recording.path().with_file_name("calls")).unwrap();
         assert_eq!(calls.lines().count(), all.len() + 2, "{kind}: start, the samples, finish");
         let told: Vec<&Json> = all.iter().filter_map(|sample| sample.get("fake")).collect();
-        // One that came late is told twice, and the last ones can be of a command that has just ended.
+        // A reading that came late is in two samples, and the last ones can be of a command that has just ended.
         let later = told[..8].iter().find(|told| number(told, "/tick") >= 3.0);
         let later = later.unwrap_or_else(|| panic!("{told:?}"));
         assert_eq!(number(later, "/pids"), 1.0, "{later}");

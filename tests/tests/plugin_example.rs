@@ -65,7 +65,7 @@ fn a_plugin_that_was_built_with_the_header_of_before() {
     if !has("cc", "a_plugin_that_was_built_with_the_header_of_before") {
         return;
     }
-    // Not in /tmp itself, where everybody can put files.
+    // Not in /tmp itself, where anyone can put files.
     let folder = tempfile::tempdir().unwrap();
     let plugin = folder.path().join("thermal.so");
     let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("fakes/abi-1.0");
@@ -83,7 +83,7 @@ fn the_header_is_what_the_types_are() {
     assert_eq!(text(&output.stdout).trim_end(), header.trim_end(), "run docs/generate");
 }
 
-/// Another compiler, of which nothing but C is the same.
+/// Another compiler: both sides have only C in common.
 #[test]
 fn a_plugin_of_another_rust_compiler() {
     let test = "a_plugin_of_another_rust_compiler";
@@ -201,7 +201,7 @@ fn the_tutorial_ends_in_a_loaded_plugin() {
     assert_eq!(output.status.code(), Some(0), "{printed}{}", text(&output.stderr));
     assert!(printed.contains("\"my_source\":{\"open_files\":"), "{printed}");
     assert!(printed.contains("my-source    source  on (by default), from target/release/libmy_source.so"), "{printed}");
-    // What the page says of its length.
+    // The lengths that the page gives.
     let template = fs::read_to_string(root.join("plugins-example/template/src/lib.rs")).unwrap();
     let lines = template.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")).count();
     assert!(page.contains(&format!("`src/lib.rs`, of {lines} lines")), "{lines}");

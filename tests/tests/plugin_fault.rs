@@ -151,7 +151,7 @@ fn a_crash_is_survived_in_isolation() {
         let all = recording.samples();
         assert!(all.len() >= 8, "{behaviour}");
         assert!(all.iter().any(|sample| sample.get("fake").is_some()), "it worked until then");
-        // The processes of the plugin are none of the job's.
+        // The processes of the plugin do not belong to the job.
         assert!(all.iter().all(|sample| number(sample, "/cpu/process_child_count") <= 1.0));
     }
 }
@@ -168,7 +168,7 @@ fn in_isolation_it_is_restarted() {
         let output = recording.run_until(&mut tracker, "its third life", || pauses(&recording.samples()).len() >= 2);
         assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
         let pauses = pauses(&recording.samples());
-        // A sample tells of the reading at the tick before it.
+        // A sample has the reading of the tick before it.
         assert!(pauses[0] >= 0.9 && pauses[1] >= 1.9, "{pauses:?}");
         pauses[0] < 2.0 && pauses[1] < 3.5
     });
@@ -200,7 +200,7 @@ fn processes_of_plugins_do_not_outlive_the_tracker() {
             let mut command = command(tracker());
             command.arg("--plugin").arg(&plugin).args(["--set=plugins.isolate=true", "--enable=fake", "-i", "0.1"]);
             let mut child = command.stdout(std::process::Stdio::null()).spawn().unwrap();
-            // Not the one that only said what the plugin has.
+            // Not the process that only described the plugin.
             wait_until("its process, and that alone", || processes() == 1);
             let own = fs::read_to_string(format!("/proc/{}/maps", child.id())).unwrap();
             assert!(!has_it(own), "the tracker has it as well");

@@ -1,4 +1,4 @@
-//! The report: what it is made of, and what a browser shows.
+//! The report: its contents, and what a browser shows.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 /// What a browser made of a page.
 struct Seen {
     elements: String,
-    /// What it had to say of it, such as an error, or a request that was not allowed.
+    /// The browser's messages, such as an error, or a request that was not allowed.
     complaints: Vec<String>,
 }
 

@@ -8,7 +8,7 @@ use nix::libc;
 use resource_tracker_tests::bare::{bare_and_wrapped, same_end};
 use resource_tracker_tests::sandbox::refuse;
 
-/// Its end, which has to come: who waits for what cannot come does so for ever.
+/// Waits for the end, which must come: a tracker that waits for something impossible would wait for ever.
 fn end(command: &mut Command) -> ExitStatus {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let start = Instant::now();

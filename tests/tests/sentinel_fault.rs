@@ -38,7 +38,7 @@ fn a_refused_token_is_said_once_and_not_tried_again() {
     );
 }
 
-/// Three runs wait; what `upload` says, and how often it asks.
+/// Three runs wait: the output of `upload`, its requests, and how often it asks.
 fn uploaded(trouble: (&'static str, Trouble)) -> (Output, Vec<String>, usize) {
     let (service, home) = (Service::start(), Home::new());
     (1..=3).for_each(|number| drop(home.stranded(number, &state(&service))));

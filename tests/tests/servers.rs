@@ -18,7 +18,7 @@ const CATALOGUE: [(&str, &str, [u32; 4], Option<f64>); 6] = [
     ("gcp", "a2-highgpu-2g", [24, 174_080, 2, 81_920], Some(7.35)),
 ];
 
-/// What the service answers. Its memory is in GiB, and what it does not know it refuses.
+/// The answer of the service. It takes memory in GiB, and refuses what it does not know.
 fn keeper(head: &str) -> Vec<u8> {
     let target = head.split(' ').nth(1).unwrap();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
@@ -91,7 +91,7 @@ fn on_aws(region: &str, instance_type: &str) -> Json {
     } })
 }
 
-/// What is printed, what is said besides, and the exit code.
+/// Standard output, standard error, and the exit code.
 fn summary(arguments: &[&str], files: &[&Path]) -> (String, String, Option<i32>) {
     let output = command(tracker()).arg("summary").args(arguments).args(files).output().unwrap();
     (text(&output.stdout), text(&output.stderr), output.status.code())
@@ -130,7 +130,7 @@ fn the_cheapest_machine_that_holds_it_is_told() {
         assert_eq!((line("Cheapest"), line("Saves")), (Some(cheapest), saves), "{name}: {stdout}");
         assert!(stdout.starts_with("sleep 0.3\nexited with 0 after 1 h 0 min\n"), "{stdout}");
     }
-    // The worst of several, and nothing of one that failed.
+    // The worst of several runs counts, and a run that failed does not.
     let failed = fs::read_to_string(at("gpu")).unwrap().replace("\"exit_code\":0", "\"exit_code\":1");
     fs::write(at("failed"), failed).unwrap();
     let several = [at("small"), at("failed"), at("large")];
@@ -227,7 +227,7 @@ fn whatever_a_service_says_the_summary_is_shown() {
             "{problem}: {stderr}"
         );
     }
-    // Nobody is there, or somebody who says nothing.
+    // No service is there, or one that never answers.
     let (stdout, stderr, code) = summary(&["--servers", "http://127.0.0.1:1"], &[&path]);
     assert!(stdout == plain && code == Some(1) && stderr.contains("http://127.0.0.1:1/servers: "), "{stderr}");
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

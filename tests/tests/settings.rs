@@ -1,5 +1,5 @@
-//! Settings by flag, variable and file: what is accepted means what it says, and what is not is refused in the same words
-//! by a run and by `config check`.
+//! Settings by flag, variable and file: an accepted setting has its effect, and a run and `config check` refuse a wrong
+//! one in the same words.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,8 @@ fn run_in(folder: &Path, arguments: &[&str]) -> Output {
     command.args(arguments).args(["-q", "--", "echo", "started"]).current_dir(folder).output().unwrap()
 }
 
-/// The run ends with 2 before anything starts, and says one line, which is handed back without the program's name.
+/// Asserts that the run ends with 2 before anything starts, with one line, and returns that line without the program's
+/// name.
 fn refused(output: &Output) -> String {
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{said}");

@@ -20,7 +20,7 @@ fn send(to: i32, signal: i32) {
     assert_eq!(unsafe { libc::kill(to, signal) }, 0);
 }
 
-/// Two of one number can become one on their way to anybody. What nobody hears bare is a third one.
+/// Two signals of one number can become one on their way to any process. A third one never comes to a bare command.
 #[test]
 fn two_signals_to_the_group_in_a_moment_are_never_three() {
     for gap in [10, 30, 60, 200].map(Duration::from_micros) {
@@ -131,7 +131,7 @@ fn words(command: &Command) -> Vec<OsString> {
     [command.get_program()].into_iter().chain(command.get_args()).map(OsStr::to_owned).collect()
 }
 
-/// A shell that tells by which signal it was reached, and else the end of what it started.
+/// A shell that prints the name of a signal that reaches it, and else how its child ended.
 fn parent_of(words: Vec<OsString>) -> Command {
     let mut parent = command("sh");
     let script = "trap 'echo TERM' TERM; trap 'echo USR1' USR1; trap 'echo URG' URG; \"$@\"; echo $?";
@@ -151,7 +151,7 @@ fn a_signal_of_the_command_to_its_parent_goes_to_who_started_the_tracker() {
     }
 }
 
-/// The shell that has started the tracker has ended, so that the tracker's parent is somebody who adopts orphans.
+/// The shell that started the tracker has ended, so that the tracker's parent is a process that adopts orphans.
 #[test]
 fn a_signal_of_the_command_to_its_parent_reaches_nobody_who_has_adopted_the_tracker() {
     let job = "trap 'kill -USR1 $PPID; echo sent' HUP; trap 'echo USR1' USR1; trap 'echo USR2; exit' USR2; echo ready; \

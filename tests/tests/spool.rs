@@ -254,7 +254,7 @@ fn a_run_that_is_not_the_users_alone_is_named_and_stays_as_it_is() {
     assert_eq!(service.known().runs.len(), 1);
 }
 
-/// Not even root reads what is locked away by the file system; for others, its mode is enough.
+/// Not even root can read what the file system locks away; for other users, its mode is enough.
 #[test]
 fn a_user_without_the_right_to_read_a_run_is_told_so() {
     let test = "a_user_without_the_right_to_read_a_run_is_told_so";

@@ -95,7 +95,7 @@ fn what_a_batch_unpacks_to_takes_no_memory() {
     assert!(text(&output.stdout).contains("1 run sent, 1 run left"), "{}", said(&output));
     assert!(text(&output.stderr).contains("batch 0 is larger than what was sent of it"), "{}", said(&output));
     assert!(peak < 100.0, "{peak} MiB");
-    // The store has the first one as it was; of the other one nothing was told.
+    // The store has the first run unchanged; of the second one, nothing was sent.
     let finish = service.known().runs["run-1"].finish.clone().unwrap();
     assert_eq!(finish["data_uris"].as_array().unwrap().len(), 1);
     assert!(inline.join("000000.csv.gz").exists());
@@ -127,7 +127,7 @@ fn a_long_run_json_takes_little_memory() {
     assert!(peak < 150.0, "{peak} MiB");
 }
 
-/// The number of a batch can be any, and says nothing of how many there are.
+/// The number of a batch can be any, and does not tell how many there are.
 #[test]
 fn a_batch_of_a_high_number_costs_no_more_than_another() {
     let test = "a_batch_of_a_high_number_costs_no_more_than_another";
@@ -176,7 +176,7 @@ fn to_give_up_many_batches_costs_a_few_calls_each() {
     assert!((1..20 * runs * batches).contains(&calls), "{calls} calls");
 }
 
-/// What no run owns is not what is given up for, and rows of others are not either.
+/// To make room, neither files without a run nor rows of other runs are given up.
 #[test]
 fn rows_without_a_run_take_no_room_from_others() {
     let (service, home) = (Service::start(), Home::new());
@@ -230,7 +230,7 @@ fn the_end_of_a_run_finds_room_on_a_full_disk() {
     let home = Home::new();
     let (disk, ended, go_on) = (home.path().join("disk"), home.path().join("ended"), home.path().join("go on"));
     fs::create_dir(&disk).unwrap();
-    // Nothing is left, and nobody has made a place for the end but the tracker, before.
+    // The disk has no room left, and only the tracker has made room for the end, in advance.
     let job = "until [ -e \"$0\"/resource-tracker/spool/*/000000.csv ]; do sleep 0.05; done
                cat /dev/zero >\"$0/fill\" 2>/dev/null; ! echo x >\"$0/more\" 2>/dev/null";
     let script = "mount -t tmpfs -o size=64k tmpfs \"$1\" || exit

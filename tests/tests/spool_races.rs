@@ -1,4 +1,4 @@
-//! Many who use one spool at once, and what those leave who were killed.
+//! Many processes that use one spool at once, and what killed ones leave.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -60,13 +60,13 @@ fn runs_that_begin_while_others_send_keep_their_folders() {
     assert!(known.runs.len() == 10 && known.runs.values().all(|run| run.finish.is_some()));
 }
 
-/// To look at what waits keeps nobody from sending it.
+/// A look at waiting runs does not keep others from sending them.
 #[test]
 fn a_run_that_is_looked_at_can_be_sent_meanwhile() {
     let service = Service::start();
     let home = Home::new();
-    // Each line names the folder. The pipe is full before all are in it, and the run whose line does not fit is looked at
-    // until somebody reads.
+    // Each line names the folder. The pipe is full before all lines are in it, and the run whose line does not fit is
+    // looked at until the pipe is read.
     let long = home.path().join("x".repeat(250));
     fs::create_dir(&long).unwrap();
     for number in 0..20 {

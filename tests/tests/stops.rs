@@ -15,14 +15,14 @@ use resource_tracker_tests::{command, has, is_root, shared_library, text, tracke
 
 const JOB: &str = env!("CARGO_BIN_EXE_job");
 
-/// Starts a job that hears, in a group of its own, and says which process it is.
+/// Starts a job that prints signals, in a group of its own, and returns its process id.
 fn hearing(command: &mut std::process::Command) -> (Child, Pid, Lines<BufReader<ChildStdout>>) {
     let (child, first, lines) = start(command.process_group(0));
     let job = first.strip_prefix("ready ").unwrap().parse().unwrap();
     (child, Pid::from_raw(job), lines)
 }
 
-/// With it the job ends. Of what is pending the lowest number comes first.
+/// This signal ends the job. Of pending signals, the one with the lowest number comes first.
 fn last_signal(to: Pid) {
     // SAFETY: a system call on numbers; the process was not waited for.
     assert_eq!(unsafe { libc::kill(to.as_raw(), libc::SIGRTMAX()) }, 0);
@@ -40,7 +40,8 @@ fn stop_group(child: &Child, job: Pid) {
     wait_until("the stop", || state(job) == "T" && state(child.id()) == "T");
 }
 
-/// Who waits for the command learns of its end, though all of the group were stopped and nobody has continued the rest.
+/// A process that waits for the command learns of its end, though the whole group was stopped and only the command was
+/// continued.
 #[test]
 fn no_tracker_stays_stopped_when_its_command_has_ended() {
     for (how, expected) in [("killed", libc::SIGKILL), ("continued", 0)] {
@@ -105,7 +106,7 @@ fn who_continues_a_stopped_group_by_the_tracker_continues_the_command() {
     assert_eq!(lines.map(Result::unwrap).collect::<Vec<_>>(), ["15".to_owned(), libc::SIGRTMAX().to_string()]);
 }
 
-/// The tracker hears of both at once, and last of what came first.
+/// The tracker hears of both at once, and of the first one last.
 #[test]
 fn a_command_that_is_stopped_again_at_once_stops_the_tracker_again() {
     let [_, mut wrapped] = bare_and_wrapped(&[JOB, "hear"]);
@@ -188,13 +189,13 @@ fn a_command_that_asks_to_be_traced_gets_its_signals() {
     };
     let wrapped = |signal: i32| code(&format!("{} -q -- {}", tracker().display(), traced(signal)));
     for signal in [libc::SIGUSR1, libc::SIGTERM, libc::SIGTRAP] {
-        // A shell takes the stop, of which it is told as the tracer, for the end.
+        // The shell, as its tracer, gets notice of the stop, and takes it for the end.
         assert_eq!([code(&traced(signal)), wrapped(signal)], [128 + signal; 2]);
     }
     assert_eq!(wrapped(libc::SIGWINCH), 4, "one that does nothing");
 }
 
-/// Nothing of it is told by the state of its first thread.
+/// The state of its first thread does not show that.
 #[test]
 fn a_command_whose_first_thread_has_ended_stops_the_tracker() {
     let [_, mut wrapped] = bare_and_wrapped(&[JOB, "without-leader", "1", "100000"]);

@@ -339,7 +339,7 @@ fn what_is_wrong_with_a_recording_is_said() {
     }
     let (_, stderr, code) = summarize(&[at("nobody").to_str().unwrap()]);
     assert!(stderr.contains("cannot read") && stderr.contains("nobody") && code == Some(2), "{stderr}");
-    // What was read before is said.
+    // The runs before the wrong file are printed.
     let (stdout, stderr, code) =
         summarize(&["--json", at("whole.jsonl").to_str().unwrap(), at("text").to_str().unwrap()]);
     assert!(stderr.contains("text is no recording") && code == Some(2), "{stderr}");

@@ -82,7 +82,7 @@ fn the_disposition_of_requests_to_stop_is_asked_for_and_not_replaced() {
     let started = |line: &&str| line.contains("execve(") && line.contains("\"exit 7\"") && !line.contains("\"--\"");
     let before: Vec<&str> = calls.lines().take_while(|line| !started(line)).collect();
     assert!(before.len() < calls.lines().count(), "the command's start is seen: {calls}");
-    // The tracker's own, of which one is known, are seen.
+    // Dispositions that the tracker sets for itself, of which one is known, are in the trace.
     assert!(before.iter().any(|line| line.contains("rt_sigaction(SIGPIPE, {")), "{calls}");
     for signal in ["HUP", "INT", "TERM", "QUIT"] {
         let replaced = format!("rt_sigaction(SIG{signal}, {{");
@@ -146,7 +146,7 @@ fn a_signal_to_the_whole_group_is_heard_once() {
     for command in &mut bare_and_wrapped(&[JOB, "hear"]) {
         assert_eq!(heard(command, &REQUESTS, |pid, signal| kill(pid, signal).unwrap()), expected, "{command:?}");
     }
-    // Sent to one and then to all: what the group had once says nothing of the next.
+    // A signal to the tracker alone, and then to the group: an earlier one to the group says nothing of the next.
     let [_, mut wrapped] = bare_and_wrapped(&[JOB, "hear"]);
     let signals = [Signal::SIGTERM; 20];
     let sent = std::cell::Cell::new(0);
@@ -177,14 +177,14 @@ fn nested_trackers_pass_a_signal_on_once() {
     assert_eq!(heard_by_group, ["15".to_owned(), libc::SIGRTMAX().to_string()]);
 }
 
-/// A request to all who are called like the tracker is one to the tracker.
+/// A signal to all processes with the tracker's name is one to the tracker.
 #[test]
 fn a_signal_by_name_is_no_signal_to_the_group() {
     for finder in ["pidof", "pgrep"] {
         if !has(finder, "a signal by name") {
             continue;
         }
-        // A name that nobody else has, and not longer than what the kernel keeps of it.
+        // A name that no other program has, and not longer than the kernel keeps.
         let directory = tempfile::tempdir().unwrap();
         let name = format!("rt-{}", std::process::id());
         let copy = directory.path().join(&name);
@@ -240,8 +240,8 @@ fn a_tracker_that_is_told_to_stop_stops_the_command() {
     }
 }
 
-/// Nobody must be left stopped because of the tracker: where the command is continued or ended by somebody who knows
-/// only of the command, the tracker goes on as well.
+/// Nothing must be left stopped because of the tracker: where a process that knows only the command continues or ends
+/// it, the tracker goes on as well.
 #[test]
 fn no_tracker_stays_stopped_when_its_command_does_not() {
     let when_stopped = "(while [ \"$(cut -d' ' -f3 /proc/$$/stat)\" != T ]; do sleep 0.05; done";
@@ -300,7 +300,7 @@ fn what_the_command_has_closed_is_closed() {
         assert!(runs(&job));
         kill_all(child, &job);
     }
-    // And those beside the standard ones, such as the descriptor of a lock.
+    // The same with further descriptors, such as that of a lock.
     for command in &mut shell("exec 9>&-; echo $$; exec sleep 100") {
         let (mut read, write) = std::io::pipe().unwrap();
         let raw = write.as_raw_fd();
@@ -359,7 +359,7 @@ fn variables_that_name_the_process_name_the_command() {
         // One that is meant for another process stays, and so does the rest.
         assert_eq!(shell("export LISTEN_PID=1 ODD=$$;", "sh -c 'echo $LISTEN_PID $LISTEN_FDS'"), "1 1\n", "{prefix}");
     }
-    // The number of a pidfd as well. Bare, whoever started the process has seen to it.
+    // The number of a pidfd as well. Bare, the process that started the command sets it.
     let script = format!("export LISTEN_PID=$$ LISTEN_PIDFDID=1; exec {} -q -- {JOB} pidfd", tracker().display());
     assert_eq!(text(&command("sh").args(["-c", &script]).output().unwrap().stdout), "true\n");
 }

@@ -1,4 +1,4 @@
-//! What nobody named, or somebody else can change, is not believed.
+//! Files that were not named, or that another user can change, are not trusted.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -9,10 +9,10 @@ use resource_tracker_tests::{command, has, is_root, shared_library, text, tracke
 
 const FILE: &str = "resource-tracker.toml";
 
-/// A user that is nobody else's.
+/// A user without any other process.
 const STRANGER: u32 = 54321;
 
-/// Everything that reads the configuration, each with what it prints on a good day.
+/// Every command that reads the configuration; each prints something if nothing is wrong.
 const TOOLS: [&[&str]; 5] = [
     &["-q", "--", "echo", "started"],
     &["components"],
@@ -32,7 +32,7 @@ fn mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// A mode by which a group may write. The group of a user who runs the tests may be his own, root's is not.
+/// A mode with which a group may write. The group of a user who runs the tests may be private, but that of root is not.
 fn by_group(mode: u32) -> Option<u32> {
     is_root("writing by a group").then_some(mode)
 }
@@ -50,7 +50,7 @@ fn track_in(folder: &Path, arguments: &[&str]) -> Output {
     command.args(["-s", "KILL", "60"]).arg(tracker()).args(arguments).current_dir(folder).output().unwrap()
 }
 
-/// Nothing in the folder's file counts, and one line says why.
+/// Asserts that nothing in the folder's file counts, and one line says why.
 fn assert_left(folder: &Path, why: &str) {
     for tool in TOOLS {
         let output = track_in(folder, tool);
@@ -114,7 +114,7 @@ fn a_file_of_somebody_else_is_left() {
     chown(&file, Some(0), None).unwrap();
     chown(folder.path(), Some(STRANGER), None).unwrap();
     assert_left(folder.path(), &format!("its folder: it belongs to user {STRANGER}"));
-    // What root wrote counts for everybody.
+    // What root wrote counts for every user.
     let show = |name: &str, owner: u32| {
         chown(folder.path(), Some(owner), None).unwrap();
         chown(&file, Some(owner), None).unwrap();
@@ -167,7 +167,7 @@ fn a_group_of_ones_own_may_write_and_a_shared_one_may_not() {
     assert!(counts("") && counts("ann"));
     assert!(!counts("eve") && !counts("ann,eve"));
     let none = u32::MAX;
-    // Tag, permissions and number: the owner, user 12345, the group, the most that both may, and everybody else.
+    // Tag, permissions and id: the owner, user 12345, the group, the mask of both, and others.
     let list = [(1u16, 6u16, none), (2, 6, 12345), (4, 6, none), (16, 6, none), (32, 4, none)];
     let entries = list.map(|(tag, may, id)| [&tag.to_le_bytes()[..], &may.to_le_bytes(), &id.to_le_bytes()].concat());
     let list = [&2u32.to_le_bytes()[..], &entries.concat()].concat();
@@ -274,7 +274,7 @@ fn what_loads_code_or_leads_secrets_elsewhere_counts_only_from_a_named_file() {
     write(folder.path(), "[sinks.sentinel-s3]\nupload_interval_secs = 5\n");
     let flag = track_in(folder.path(), &["--set", "sinks.sentinel-s3.api_url=https://a.b", "config", "show"]);
     assert_eq!(flag.status.code(), Some(0), "{}", text(&flag.stderr));
-    // To record into a file beside it is what such a file is for.
+    // This is what such a file is for: to record into a file beside it.
     write(folder.path(), "[sinks.file]\npath = 'run.jsonl'\n[sinks.report]\npath = './report.html'\n");
     let run = track_in(folder.path(), &["-q", "--", "true"]);
     assert_eq!((run.status.code(), text(&run.stderr).as_str()), (Some(0), ""));
@@ -383,7 +383,7 @@ fn every_folder_above_a_plugin_counts() {
     symlink(&plugin, &link).unwrap();
     let output = command(tracker()).arg("--plugin").arg(&link).arg("components").output().unwrap();
     assert!(text(&output.stderr).contains("outer: others can write"), "{}", text(&output.stderr));
-    // In a sticky folder nobody can move a folder of another's, but everybody can add files.
+    // In a sticky folder no user can move the folder of another, but anyone can add files.
     mode(&outer, 0o1777);
     loads(&plugin);
     mode(&outer.join("inner"), 0o1777);

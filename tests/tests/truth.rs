@@ -91,7 +91,7 @@ fn two_hundred_mebibytes_of_files_in_memory() {
         let line = printed.lines().find_map(|line| line.strip_prefix("Mem:"));
         let free: Vec<f64> = line.unwrap_or_default().split_whitespace().filter_map(|word| word.parse().ok()).collect();
         let agrees = |free: f64, field: &str| (free - number(last, &format!("/memory/{field}"))).abs() < 50.0;
-        // Total, used, free, shared: versions before 4 do not count what is shared as used.
+        // Total, used, free, shared: versions before 4 do not count shared memory as used.
         let is_of_4 = free.len() > 5 && (free[0] - free[1] - free[5]).abs() < 2.0;
         println!("shared {shared}, unavailable {unavailable}, used {used} MiB; free says {free:?}");
         assert!((195.0..260.0).contains(&shared), "shared {shared} MiB");

@@ -1,4 +1,4 @@
-//! Recordings of older versions, as they were in `tests/recordings`: the fields of each are those of its day.
+//! Recordings of older versions, as they are in `tests/recordings`, with the fields of their time.
 
 use std::path::Path;
 

@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use resource_tracker_tests::terminal::Terminal;
 use resource_tracker_tests::{Recording, command, has, text, track, tracker, wait_until};
 
-/// A run that has named a phase, and goes on until it is told.
+/// A run that has named a phase, and goes on until the test ends it.
 fn start(recording: &Recording, arguments: &[&str], end: &str) -> Child {
     let job = format!("'{}' mark first-phase; {}; {end}", tracker().display(), recording.until_told());
     let mut command = command(tracker());
@@ -218,7 +218,7 @@ fn what_cannot_be_shown_is_said_and_leaves_the_terminal_alone() {
     terminal.press(&view(Path::new("/dev/zero")));
     terminal.expect("/dev/zero is no recording: line 1 is no JSON object");
     assert_ended(&mut terminal, "code=2.");
-    // One that is empty is waited for, and what it says cannot do anything to the terminal.
+    // An empty recording is waited for, and its texts have no effect on the terminal.
     let path = folder.path().join("empty.jsonl");
     fs::write(&path, "").unwrap();
     terminal.press(&view(&path));

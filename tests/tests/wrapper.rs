@@ -187,7 +187,7 @@ fn the_command_lives_on_when_the_tracker_is_killed() {
 #[test]
 fn orphans_stay_in_the_tree_and_are_reaped() {
     let recording = Recording::new();
-    // The parent of the orphan has ended and is waited for before anything is said.
+    // The parent of the orphan has ended and was waited for before anything is printed.
     let script = format!("setsid sh -c 'sleep 100 & echo $!'; sleep 100 & echo $!; {}", recording.until_told());
     let mut tracker = command(tracker());
     tracker.args(["-i", "50ms", "-o"]).arg(recording.path()).args(["--", "sh", "-c", &script]);
