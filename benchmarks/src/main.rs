@@ -1,6 +1,6 @@
 //! Measures the tracker and prints tables: `cargo build --release && cargo run --release -p benchmarks`, with the names
 //! of tables to print only those (`cost growth sinks syscalls ticks accuracy size launch stream gpu plugin compare`). `TRACKER=FILE` measures another binary.
-//! `gpu --check` says on a machine with an NVIDIA GPU whether the figures that the tracker tells of it are right.
+//! `gpu --check` says, on a machine with an NVIDIA GPU, whether the tracker's figures of it are right.
 //!
 //! Every figure is a ratio or a difference of two that were taken in the same run, side by side. Nothing is asserted.
 

@@ -37,7 +37,7 @@ pub(crate) fn load(cli: &Cli, settings: &Settings) -> anyhow::Result<Registry> {
 }
 
 /// The libraries in a folder, by name. Each one is checked when it is loaded, and ends the run if it is not trusted.
-/// The folder itself is checked here, because who controls it can also remove libraries.
+/// The folder itself is checked here, because a user who controls it can also remove libraries.
 fn folder(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     trust::check_folder(directory)?;
     let entries = fs::read_dir(directory).context("cannot be read")?;

@@ -1,4 +1,4 @@
-//! Signals as a file: they are blocked, read one at a time, and tell who sent them.
+//! Signals as a file: they are blocked, read one at a time, and come with their sender.
 
 use std::os::fd::{AsFd, BorrowedFd};
 

@@ -99,7 +99,7 @@ pub(super) fn is_bare_secret(word: &str) -> bool {
     !word.starts_with('-') && (last.contains(['_', '-']) || BARE.contains(&last)) && is_secret_word(last)
 }
 
-/// Whether it tells of a file or a number.
+/// Whether it is the name of a file or of a number.
 fn is_plain(name: &str) -> bool {
     let joined = joined(name);
     PLAIN_ENDS.iter().any(|end| joined.ends_with(end))

@@ -1,4 +1,4 @@
-//! What is said of runs whose samples are known.
+//! Summaries of runs whose samples are known.
 
 use crate::{Kinds, Look, Resource, RunStatistics, Summary, markdown, text};
 use proptest::prelude::*;

@@ -27,7 +27,7 @@ pub struct Look {
 }
 
 impl Look {
-    /// For this stream. Colours are for terminals that have them and users who want them (`NO_COLOR`).
+    /// The look for this stream. Colours are for terminals that have them, unless `NO_COLOR` is set.
     pub fn of(stream: &(impl AsFd + IsTerminal)) -> Self {
         let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");

@@ -36,7 +36,7 @@ pub(crate) enum Event {
 pub struct ScreenSink {
     samples: SyncSender<Moment>,
     events: Sender<Event>,
-    /// Whether an [`Event::Samples`] is on its way that the screen has not handled yet.
+    /// Whether an `Event::Samples` is on its way that the screen has not handled yet.
     is_told: Arc<AtomicBool>,
 }
 

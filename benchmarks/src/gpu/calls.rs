@@ -13,7 +13,7 @@ use crate::launch::spread;
 pub(super) const TIMES: usize = 50;
 const APART: Duration = Duration::from_millis(5);
 
-/// As the tracker looks for it: the name without a number is there for those who build with it only.
+/// By the name that the tracker uses: the name without a number is installed only to build programs with it.
 pub(super) fn open() -> Result<Nvml, NvmlError> {
     Nvml::builder().lib_path("libnvidia-ml.so.1".as_ref()).init()
 }

@@ -259,7 +259,7 @@ mod tests {
         let unknown = json!({ "gpu": [{ "utilization_pct": 99.0, "vram_used_bytes": 5u64 << 30, "processes": null }] });
         let seen = listed(&[unknown], 0);
         assert_eq!(seen, None);
-        // In a container nothing is said of it.
+        // In a container it is neither right nor wrong.
         assert!(!told(seen).is_ok_and(|(_, is_right)| is_right));
     }
 }

@@ -96,7 +96,7 @@ impl Settings {
         Ok(self)
     }
 
-    /// Sets one value. `origin` says who does, such as `"--interval"` or `Origin::variable("INTERVAL")`.
+    /// Sets one value. `origin` is where it is from, such as `"--interval"` or `Origin::variable("INTERVAL")`.
     pub fn set(self, origin: impl Into<Origin>, key: &str, value: impl Into<ConfigValue>) -> Self {
         self.set_at(origin, key.split('.'), value)
     }

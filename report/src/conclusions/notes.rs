@@ -6,7 +6,7 @@ use crate::phases::PhaseSummary;
 use crate::summary::{FEWEST_SAMPLES, Summary};
 use crate::units::{memory, number};
 
-/// Each rule, in the order in which the notes are told.
+/// Each rule, in the order of the notes.
 const RULES: [fn(&Summary) -> Option<String>; 13] = [
     unknown_end,
     oom_kills,

@@ -1,4 +1,4 @@
-//! What is said of runs of which a part is missing, or that an older version has recorded.
+//! Summaries of runs of which a part is missing, or that an older version has recorded.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ fn a_field_that_a_recording_lacks_makes_its_own_figure_unknown() {
         let mut summary = statistics.summary();
         let unreadable = summary.problems.iter().find(|problem| problem.contains("could not be read")).cloned();
         assert_eq!(unreadable, None);
-        // What was sampled, and what follows from all figures together.
+        // Left out: the times, and what follows from all figures together.
         (summary.bound, summary.advice) = (None, None);
         let mut figures = serde_json::to_value(summary).unwrap();
         figures["times"].take();

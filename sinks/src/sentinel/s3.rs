@@ -90,7 +90,7 @@ impl S3 {
     }
 }
 
-/// The presigned address of an object: for a while, whoever has it can put the object there.
+/// The presigned address of an object: for a while, its holder can put the object there.
 fn sign(bucket: &Bucket, key: &str, credentials: &Credentials, at: &Timestamp) -> Url {
     let keys = Keys::new_with_token(
         credentials.access_key.expose(),

@@ -85,7 +85,7 @@ impl Source for Cgroup {
         self.read(tick, wants_pressure, out)
     }
 
-    /// Without the pressure: what came since its files were opened is in the first sample.
+    /// Reads without the pressure: waits since its files were opened are in the first sample.
     fn prime(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         self.read(tick, false, out)
     }

@@ -140,7 +140,7 @@ mod tests {
             policy.record_reading(true, YES, at(110)) && policy.should_read(false, YES, at(111)),
             "the job has opened it"
         );
-        // Left alone, and kept awake by somebody else.
+        // Left alone, and kept awake by another program.
         assert!(!policy.record_reading(true, YES, at(120)) && policy.record_reading(true, YES, at(130)));
         assert!(!policy.should_read(false, NO, at(159)) && policy.should_read(false, NO, at(160)));
         assert!(

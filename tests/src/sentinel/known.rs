@@ -38,7 +38,7 @@ pub struct Known {
     pub trouble: Vec<(&'static str, Trouble)>,
     /// How long credentials are good for.
     pub lifetime: Duration,
-    /// Credentials end after this, whatever was said.
+    /// Credentials end after this, whatever end they have been given.
     pub early_end: Option<Duration>,
     /// Whether credentials tell a region.
     pub tells_region: bool,

@@ -27,7 +27,7 @@ impl Pcie {
         Some(Self { thread, asked: None })
     }
 
-    /// Bytes a second that the card received and sent, when they were last counted: at most so many.
+    /// Bytes a second that the card received and sent, when they were last counted: upper bounds.
     pub(super) fn rates(&mut self, now: Instant) -> Option<(f64, f64)> {
         if self.asked.is_none_or(|asked| now.saturating_duration_since(asked) >= EVERY) {
             self.asked = Some(now);
