@@ -102,8 +102,8 @@ struct Counters {
 }
 
 impl Counters {
-    /// Counters of what the processes and their descendants do from now on; `None` when none of them is there. A message
-    /// says once which counters are missing.
+    /// Counters of what the processes and their descendants do from now on; `None` when none of them is there. A
+    /// message says once which counters are missing.
     fn open(procfs: &Path, pmus: &[Pmu], pids: &[i32]) -> io::Result<Option<Self>> {
         let counters = with_all(|| threads_of(procfs, pids), |threads| Self::of(pmus, threads))?;
         counters.iter().for_each(|counters| counters.say_what_is_missing(procfs));
