@@ -75,17 +75,23 @@ pub(super) struct MemoryDeduplicator {
     first: HashMap<u64, CurrentMemory>,
 }
 
-/// A process whose PSS is to be read, and its `faulted` by then.
+/// A process whose PSS is to be read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PssQuestion {
     pub(super) image: Image,
-    faulted: u64,
+    /// Its pages of files and shared memory by then, in bytes; `None` while they are not known.
+    mapped: Option<u64>,
 }
 
 /// The memory of a process when its PSS was read, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProcessPss {
-    question: PssQuestion,
+    image: Image,
+    /// What its minor faults by then can have made private or new.
+    faulted: u64,
+    /// Whether it maps as much as when its PSS was asked for. Processes are read one after the other: what one of them
+    /// maps meanwhile, those that were read before have counted as their own.
+    is_steady: bool,
     anon: u64,
     mapped: u64,
     /// The part of `anon`, swap and huge pages that is beyond its proportional share, and so that of other processes.
@@ -108,6 +114,9 @@ pub(super) struct Rollup {
     pub(super) shared_hugetlb: u64,
 }
 
+/// By so much, in bytes, what a process maps may differ and still counts as the same.
+const STEADY: u64 = 1 << 20;
+
 impl CurrentMemory {
     /// The memory of a member, on a machine with pages of this size.
     pub(super) fn new(member: &Member, page: u64) -> Self {
@@ -127,7 +136,7 @@ impl CurrentMemory {
 
     /// What to read of it.
     pub(super) fn question(&self) -> PssQuestion {
-        PssQuestion { image: self.image, faulted: self.faulted }
+        PssQuestion { image: self.image, mapped: self.mapped.map(|mapped| mapped.file + mapped.shmem) }
     }
 
     /// With so much that is mapped, as far as it is resident. Memory beyond that counts as anonymous.
@@ -141,7 +150,8 @@ impl CurrentMemory {
 
 impl ProcessPss {
     /// Where it is not known by kind what is shared, that counts as pages of files first, then as anonymous memory.
-    pub(super) fn new(question: PssQuestion, rollup: &Rollup) -> Self {
+    /// `faulted` is read after the rollup, so that no page counts as copied twice.
+    pub(super) fn new(question: PssQuestion, rollup: &Rollup, faulted: u64) -> Self {
         let Rollup { rss, pss, .. } = *rollup;
         let anon = rollup.anon.unwrap_or(rss).min(rss);
         let (pss_anon, pss_shmem) = rollup.kinds.unwrap_or_else(|| {
@@ -149,10 +159,13 @@ impl ProcessPss {
             (anon - shared.saturating_sub(rss - anon).min(anon), 0)
         });
         let pss_file = pss.saturating_sub(pss_anon).saturating_sub(pss_shmem);
+        let mapped = bytes(rss - anon);
         Self {
-            question,
+            image: question.image,
+            faulted,
+            is_steady: question.mapped.is_some_and(|before| mapped <= before + STEADY + before / 64),
             anon: bytes(anon),
-            mapped: bytes(rss - anon),
+            mapped,
             shared: Own {
                 anon: bytes(anon.saturating_sub(pss_anon)),
                 swap: bytes(rollup.swap.saturating_sub(rollup.swap_pss)),
@@ -164,13 +177,13 @@ impl ProcessPss {
     }
 
     pub(super) fn image(&self) -> Image {
-        self.question.image
+        self.image
     }
 
     /// What it has for itself by now. A page that was shared and is written to becomes a copy of its own: that is a
     /// minor fault by which its memory does not grow.
     fn own(&self, now: &CurrentMemory, own: Own) -> Own {
-        let faulted = now.faulted.saturating_sub(self.question.faulted);
+        let faulted = now.faulted.saturating_sub(self.faulted);
         let copied = faulted.saturating_sub(now.resident.saturating_sub(self.anon + self.mapped));
         let shared = Own { anon: self.shared.anon.saturating_sub(copied), ..self.shared };
         own.less(shared)
@@ -218,6 +231,7 @@ struct Sum {
     pss: Mapped,
     pss_anon: u64,
     shared_hugetlb: u64,
+    is_unsteady: bool,
     most: Mapped,
     largest: u64,
     largest_without_file: u64,
@@ -230,6 +244,7 @@ impl Sum {
         let mapped = process.mapped.unwrap_or(Mapped { file: reading.mapped, shmem: 0 });
         let (own, mapped) = process.split(mapped);
         self.add(process, own, mapped);
+        self.is_unsteady |= !reading.is_steady;
         self.own = self.own.plus(reading.own(process, own));
         let of_file = process.mapped.map_or(u64::MAX, |_| mapped.file);
         let of_shmem = process.mapped.map_or(u64::MAX, |_| mapped.shmem);
@@ -267,7 +282,9 @@ impl Sum {
     }
 
     fn total(&self) -> DeduplicatedMemory {
-        let (file, shmem) = (self.pss.file.max(self.most.file), self.pss.shmem.max(self.most.shmem));
+        // Else they are at least as much as the process with the most has.
+        let read = if self.is_unsteady { Mapped::default() } else { self.pss };
+        let (file, shmem) = (read.file.max(self.most.file), read.shmem.max(self.most.shmem));
         let without_file = self.own.anon.saturating_add(shmem).min(self.all_without_file);
         let resident = without_file.saturating_add(file).min(self.all);
         let not_charged = self.own.swap.saturating_add(self.own.hugetlb).saturating_add(self.shared_hugetlb);
@@ -321,7 +338,7 @@ mod tests {
             kinds: Some((anon << 10, shmem << 10)),
             ..Rollup::default()
         };
-        ProcessPss::new(process.question(), &rollup)
+        ProcessPss::new(process.question(), &rollup, process.faulted)
     }
 
     fn sum(alive: &[CurrentMemory], readings: &[ProcessPss]) -> [u64; 2] {
@@ -373,7 +390,7 @@ mod tests {
     #[test]
     fn an_old_kernel_does_not_tell_what_is_shared() {
         let shared = |rss, pss, anon| {
-            ProcessPss::new(process(1, 10, 0).question(), &Rollup { rss, pss, anon, ..Rollup::default() })
+            ProcessPss::new(process(1, 10, 0).question(), &Rollup { rss, pss, anon, ..Rollup::default() }, 0)
         };
         let kinds = |reading: ProcessPss| (reading.shared.anon >> 10, reading.pss_anon >> 10, reading.pss.file >> 10);
         assert_eq!(kinds(shared(100, 60, Some(50))), (0, 50, 10), "files first");
@@ -432,8 +449,32 @@ mod tests {
         assert_eq!(sum(&[]), 430, "they are forks");
         let reading = |process: CurrentMemory| {
             let (swap, swap_pss, shared_hugetlb) = (30 << 10, 10 << 10, 300 << 10);
-            ProcessPss::new(process.question(), &Rollup { swap, swap_pss, shared_hugetlb, ..Rollup::default() })
+            ProcessPss::new(process.question(), &Rollup { swap, swap_pss, shared_hugetlb, ..Rollup::default() }, 0)
         };
         assert_eq!(sum(&all.map(reading)), 3 * 10 + 3 * 100 + 300);
+    }
+
+    /// Processes that come to map the same while they are read one after the other.
+    #[test]
+    fn a_reading_that_was_overtaken_makes_no_sum() {
+        let all = [1, 2].map(|pid| with(process(pid, 10 + pid as u64, 5), 0, 100));
+        let before = all.map(|process| with(CurrentMemory { resident: 5 * MIB, ..process }, 0, 40));
+        let rollups = [[5, 0, 100], [5, 0, 50]];
+        let reading = |index: usize, asked: &CurrentMemory| {
+            let read = read(all[index], rollups[index]);
+            ProcessPss {
+                is_steady: ProcessPss::new(
+                    asked.question(),
+                    &Rollup { rss: 105 << 10, anon: Some(5 << 10), ..Rollup::default() },
+                    0,
+                )
+                .is_steady,
+                ..read
+            }
+        };
+        let overtaken = [reading(0, &all[0]), reading(1, &before[1])];
+        assert_eq!(sum(&all, &overtaken), [110; 2], "as much as the one with the most");
+        let steady = [reading(0, &all[0]), reading(1, &all[1])];
+        assert_eq!(sum(&all, &steady), [160; 2]);
     }
 }

@@ -8,7 +8,7 @@ use resource_tracker_core::Host;
 use resource_tracker_core::background::Background;
 
 use super::counted_once::{CurrentMemory, DeduplicatedMemory, MemoryDeduplicator, ProcessPss, PssQuestion, Rollup};
-use crate::job::JobDetails;
+use crate::job::{JobDetails, Stat};
 use crate::procfile::{folder_of_process, read_into};
 use crate::scan::value_of;
 
@@ -94,5 +94,7 @@ fn size_of(procfs: &Path, question: PssQuestion, buffer: &mut Vec<u8>) -> Option
         swap_pss: kib("SwapPss").or(kib("Swap")).unwrap_or(0),
         shared_hugetlb: kib("Shared_Hugetlb").unwrap_or(0),
     };
-    Some(ProcessPss::new(question, &rollup))
+    let stat = Stat::parse(read_into(&procfs.join(format!("{}/stat", question.image.pid)), buffer).ok()?)?;
+    let faulted = stat.minor_faults.saturating_mul(rustix::param::page_size() as u64);
+    Some(ProcessPss::new(question, &rollup, faulted))
 }
