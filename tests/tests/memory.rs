@@ -226,12 +226,13 @@ fn what_children_share_with_their_parent_counts_once() {
 /// Forked children that write to shared memory get copies of it.
 #[test]
 fn what_children_write_to_is_their_own() {
-    for budget in ["0", "0.2", "50"] {
+    // A reading of PSS that the writing overtakes shows the parent's part too small, until there is budget for the next one.
+    for (budget, least) in [("0", 295.0), ("0.2", 250.0), ("50", 295.0)] {
         let budget = format!("sources.process.pss_budget_pct={budget}");
         let job = [JOB, "fork-and-write", "4", "100", "50", "RECORDING"];
         let samples = run(&["-i", "0.1", "--no-cgroup", "--set", &budget], &job);
         // 100 + 4 x 50
-        assert!((295.0..320.0).contains(&peak(&samples).0), "{:?}", peak(&samples));
+        assert!((least..320.0).contains(&peak(&samples).0), "{budget}: {:?}", peak(&samples));
     }
 }
 
