@@ -59,8 +59,8 @@ impl FromStr for Interval {
         let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0)];
         let with_unit = units.iter().find_map(|(unit, secs)| Some((text.strip_suffix(unit)?, secs)));
         let (number, unit) = with_unit.unwrap_or((text, &1.0));
-        // `parse` would also take "inf" and "1e3"; only plain decimals are meant.
-        if !number.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+        // `parse` would also take "inf" and "1e3". Only plain decimals are meant.
+        if number.contains(|c: char| !c.is_ascii_digit() && c != '.') {
             return Err(NoInterval);
         }
         Self::from_secs(number.parse::<f64>().map_err(|_| NoInterval)? * unit)
@@ -117,9 +117,10 @@ mod tests {
 
     #[test]
     fn what_is_no_interval_is_refused() {
-        for text in
-            ["0", "-1", "nan", "NaN", "inf", "-inf", "", "x", "1x", "1 2", "0.0001", "1e300", "400d", "ms", "+1", "--"]
-        {
+        for text in [
+            "0", "-1", "nan", "NaN", "inf", "-inf", "", "x", "1x", "1 2", "0.0001", "1e300", "1e3", "1e-2s", "400d",
+            "ms", "+1", "--",
+        ] {
             assert!(text.parse::<Interval>().is_err(), "{text}");
         }
     }

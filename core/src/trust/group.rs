@@ -29,13 +29,13 @@ fn has_acl(file: impl AsFd) -> bool {
 
 /// Whether a group of this user may write to the folder, and nobody outside of that group. Root may write to every
 /// folder, and is in no team by that.
-pub(super) fn is_of_own_team(folder: &Stat) -> bool {
+pub(super) fn is_of_own_team(open: impl AsFd, folder: &Stat) -> bool {
     let is_in = |group: u32| {
         let more = rustix::process::getgroups().unwrap_or_default();
         more.iter().chain([&rustix::process::getegid()]).any(|one| one.as_raw() == group)
     };
     let may = folder.st_mode & (STICKY | OTHERS_WRITE | GROUP_WRITES);
-    may == GROUP_WRITES && !rustix::process::geteuid().is_root() && is_in(folder.st_gid)
+    may == GROUP_WRITES && !rustix::process::geteuid().is_root() && is_in(folder.st_gid) && !has_acl(open)
 }
 
 /// Whether a group is the owner's own and nobody else is in it. Many systems give each user such a group, and a umask

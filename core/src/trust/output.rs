@@ -111,7 +111,7 @@ pub fn check_output(folder: impl AsFd, owner: u32) -> io::Result<OutputOwner> {
     }
     let status = fstat(&folder)?;
     let is_ones_own = status.st_uid == owner || Owner::UserOrMachine.may_be(status.st_uid);
-    if (is_ones_own && !others_write(&folder, &status)) || is_of_own_team(&status) {
+    if (is_ones_own && !others_write(&folder, &status)) || is_of_own_team(&folder, &status) {
         return Ok(OutputOwner::Other);
     }
     let sticky = if status.st_mode & STICKY == 0 { "" } else { "sticky " };
