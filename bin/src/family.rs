@@ -186,6 +186,18 @@ mod tests {
     struct Processes(tempfile::TempDir);
 
     impl Processes {
+        /// A script with a child, the child of that child, and one more; one of them is this program.
+        fn of_a_script(own: i32) -> Self {
+            let processes = Self(tempfile::tempdir().unwrap());
+            std::os::unix::fs::symlink(own.to_string(), processes.0.path().join("self")).unwrap();
+            processes.write(1, "S", [0, 1, 1, 1]);
+            processes.write(60, "S", [1, 60, 60, 60]);
+            processes.write(61, "S", [60, 60, 60, 61]);
+            processes.write(62, "S", [61, 60, 60, 62]);
+            processes.write(63, "S", [60, 60, 60, 63]);
+            processes
+        }
+
         fn write(&self, pid: i32, state: &str, [parent, group, session, start]: [i32; 4]) {
             let threads = 1;
             let text = format!(
@@ -260,13 +272,7 @@ mod tests {
 
     #[test]
     fn this_program_belongs_to_nobody_and_what_it_starts_neither() {
-        let processes = Processes(tempfile::tempdir().unwrap());
-        std::os::unix::fs::symlink("61", processes.0.path().join("self")).unwrap();
-        processes.write(1, "S", [0, 1, 1, 1]);
-        processes.write(60, "S", [1, 60, 60, 60]);
-        processes.write(61, "S", [60, 60, 60, 61]);
-        processes.write(62, "S", [61, 60, 60, 62]);
-        processes.write(63, "S", [60, 60, 60, 63]);
+        let processes = Processes::of_a_script(61);
         let mut family = Family::new(processes.0.path(), 60);
         assert_eq!(members(&mut family), [60, 63]);
         processes.end(63);
@@ -288,13 +294,7 @@ mod tests {
     /// `timeout 1h resource-tracker --pid $$ &` in a script.
     #[test]
     fn whoever_waits_for_this_program_is_not_waited_for() {
-        let processes = Processes(tempfile::tempdir().unwrap());
-        std::os::unix::fs::symlink("62", processes.0.path().join("self")).unwrap();
-        processes.write(1, "S", [0, 1, 1, 1]);
-        processes.write(60, "S", [1, 60, 60, 60]);
-        processes.write(61, "S", [60, 60, 60, 61]);
-        processes.write(62, "S", [61, 60, 60, 62]);
-        processes.write(63, "S", [60, 60, 60, 63]);
+        let processes = Processes::of_a_script(62);
         let mut family = Family::new(processes.0.path(), 60);
         assert_eq!((members(&mut family), family.living()), (vec![60, 61, 63], Some(60)));
         processes.end(60);

@@ -14,6 +14,7 @@ mod commands;
 mod completion;
 mod ending;
 mod family;
+mod fdinfo;
 mod fork_mark;
 mod heap;
 mod inherited;

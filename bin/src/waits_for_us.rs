@@ -2,23 +2,24 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use crate::fdinfo::flags;
 
 /// Access mode of a descriptor, in the `flags` of its `fdinfo`. `O_ACCMODE`
-const ACCESS: u32 = 0o3;
-const READ_ONLY: u32 = 0o0;
+const ACCESS: i32 = 0o3;
+const READ_ONLY: i32 = 0o0;
 
 /// The pipes that a process reads from, or that it writes to, by their numbers.
-fn pipes(procfs: &Path, pid: i32, reads: bool) -> HashSet<u64> {
+fn pipes(procfs: &Path, pid: i32, reads: bool) -> HashSet<PathBuf> {
     let folder = procfs.join(pid.to_string());
     let entries = fs::read_dir(folder.join("fd")).into_iter().flatten().flatten();
     let pipe = |entry: fs::DirEntry| {
-        let file = fs::metadata(entry.path()).ok().filter(|file| file.file_type().is_fifo())?;
-        let information = fs::read_to_string(folder.join("fdinfo").join(entry.file_name())).ok()?;
-        let flags = information.lines().find_map(|line| line.strip_prefix("flags:"))?;
-        let access = u32::from_str_radix(flags.trim(), 8).ok()? & ACCESS;
-        ((access == READ_ONLY) == reads).then_some(file.ino())
+        // The file itself is not asked: it can be on a file system that does not answer.
+        let target = fs::read_link(entry.path()).ok()?;
+        let is_pipe = target.as_os_str().as_encoded_bytes().starts_with(b"pipe:[");
+        let access = flags(&folder, entry.file_name()).filter(|_| is_pipe)? & ACCESS;
+        ((access == READ_ONLY) == reads).then_some(target)
     };
     entries.filter_map(pipe).collect()
 }
@@ -26,16 +27,14 @@ fn pipes(procfs: &Path, pid: i32, reads: bool) -> HashSet<u64> {
 /// Those of these processes that read what this program writes into a pipe, directly or by way of each other.
 pub(crate) fn readers(procfs: &Path, own: i32, mut others: Vec<i32>) -> HashSet<i32> {
     let (mut found, mut written) = (HashSet::new(), pipes(procfs, own, false));
-    loop {
+    while !written.is_empty() {
         let (readers, rest): (Vec<i32>, Vec<i32>) =
             others.into_iter().partition(|pid| !pipes(procfs, *pid, true).is_disjoint(&written));
-        if readers.is_empty() {
-            return found;
-        }
         written = readers.iter().flat_map(|pid| pipes(procfs, *pid, false)).collect();
         found.extend(readers);
         others = rest;
     }
+    found
 }
 
 #[cfg(test)]

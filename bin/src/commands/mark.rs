@@ -14,6 +14,7 @@ use resource_tracker_sources::{MARK_DESCRIPTORS, MarkLine};
 use rustix::fs::{Mode, OFlags};
 
 use crate::family;
+use crate::fdinfo::flags;
 
 /// No chain of parents is longer.
 const ANCESTORS: usize = 1000;
@@ -70,9 +71,7 @@ fn is_tracker(pid: i32) -> bool {
 fn pipe_of(tracker: i32) -> Option<File> {
     let wanted = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC;
     MARK_DESCRIPTORS.into_iter().find_map(|number| {
-        let information = fs::read_to_string(format!("/proc/{tracker}/fdinfo/{number}")).ok()?;
-        let flags = information.lines().find_map(|line| line.strip_prefix("flags:"))?;
-        let flags = i32::from_str_radix(flags.trim(), 8).ok()?;
+        let flags = flags(Path::new(&format!("/proc/{tracker}")), number.to_string())?;
         let is_it = flags & !libc::O_LARGEFILE == wanted;
         is_it.then(|| pipe_at(&format!("/proc/{tracker}/fd/{number}")))?
     })

@@ -12,7 +12,6 @@ use super::pid_allocations::{NewPids, PidAllocations};
 use super::pids::Pids;
 use super::stat::Stat;
 use super::tracked::TrackedJob;
-use crate::pid_namespace::own_pid;
 use crate::procfile::FASTEST;
 
 /// New ids are tried one by one, which costs less than a list of all processes, if there are at most `FEW` of them, or
@@ -48,9 +47,9 @@ pub(super) struct Newcomers {
 }
 
 impl Newcomers {
-    pub(super) fn new(host: &Host) -> Self {
+    pub(super) fn new(host: &Host, own_pid: i32) -> Self {
         Self {
-            own_pid: own_pid(&host.procfs).unwrap_or(std::process::id() as i32),
+            own_pid,
             allocations: PidAllocations::new(host),
             new_pids: None,
             last: [None; 2],
@@ -272,7 +271,7 @@ mod tests {
         fn at(procfs: &Procfs) -> Self {
             let second = Duration::from_secs(1);
             Self {
-                newcomers: Newcomers::new(&Host::new(procfs.path(), procfs.path())),
+                newcomers: Newcomers::new(&Host::new(procfs.path(), procfs.path()), std::process::id() as i32),
                 pids: Pids::open(procfs.path()).unwrap(),
                 files: Files::new(procfs.path()).unwrap(),
                 job: TrackedJob { adopts_orphans: true, ..TrackedJob::spawned(1000) },

@@ -15,7 +15,7 @@ use super::stat::Stat;
 use super::status::{Budget, Status};
 use super::tracked::TrackedJob;
 use crate::fork_mark;
-use crate::pid_namespace::{own_pid, shows_own_pid_namespace};
+use crate::pid_namespace::own_pid;
 use crate::scan::{number, words};
 
 pub(super) struct Tree {
@@ -70,14 +70,15 @@ pub(crate) struct StatusSummary {
 
 impl Tree {
     pub(super) fn new(host: &Host) -> anyhow::Result<Self> {
-        let pid_in_procfs = own_pid(&host.procfs);
+        let (pid_in_procfs, pid) = (own_pid(&host.procfs), std::process::id() as i32);
+        let own_pid = pid_in_procfs.unwrap_or(pid);
         Ok(Self {
             pid_in_procfs,
-            own_pid: pid_in_procfs.unwrap_or(std::process::id() as i32),
+            own_pid,
             has_begun: false,
             files: Files::new(&host.procfs)?,
-            newcomers: Newcomers::new(host),
-            has_clock: shows_own_pid_namespace(&host.procfs),
+            newcomers: Newcomers::new(host, own_pid),
+            has_clock: pid_in_procfs == Some(pid),
             root: None,
             root_has_ended: false,
             members: Vec::new(),

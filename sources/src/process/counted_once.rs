@@ -136,7 +136,7 @@ impl CurrentMemory {
 
     /// What to read of it.
     pub(super) fn question(&self) -> PssQuestion {
-        PssQuestion { image: self.image, mapped: self.mapped.map(|mapped| mapped.file + mapped.shmem) }
+        PssQuestion { image: self.image, mapped: self.mapped.map(|mapped| mapped.file.saturating_add(mapped.shmem)) }
     }
 
     /// With so much that is mapped, as far as it is resident. Memory beyond that counts as anonymous.
@@ -163,7 +163,7 @@ impl ProcessPss {
         Self {
             image: question.image,
             faulted,
-            is_steady: question.mapped.is_some_and(|before| mapped <= before + STEADY + before / 64),
+            is_steady: question.mapped.is_some_and(|before| mapped <= before.saturating_add(STEADY.max(before / 64))),
             anon: bytes(anon),
             mapped,
             shared: Own {
@@ -184,7 +184,7 @@ impl ProcessPss {
     /// minor fault by which its memory does not grow.
     fn own(&self, now: &CurrentMemory, own: Own) -> Own {
         let faulted = now.faulted.saturating_sub(self.faulted);
-        let copied = faulted.saturating_sub(now.resident.saturating_sub(self.anon + self.mapped));
+        let copied = faulted.saturating_sub(now.resident.saturating_sub(self.anon.saturating_add(self.mapped)));
         let shared = Own { anon: self.shared.anon.saturating_sub(copied), ..self.shared };
         own.less(shared)
     }
