@@ -40,7 +40,7 @@ pub struct Stat {
 }
 
 /// A process for as long as it is the same program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Image {
     pub(crate) pid: i32,
     start_time: u64,

@@ -1,54 +1,62 @@
-//! Memory of the tree, in which memory that processes share counts about once. The newest PSS shows how much each
-//! process shared; its current memory shows what has changed since.
+//! Memory of the tree, in which memory that processes share counts about once, and never more than there is: the newest
+//! PSS shows how much each process shared, and that stays out until a later PSS shows something else.
 
-use std::collections::HashMap;
-
+use super::inheritance::Inheritance;
 use crate::job::{Image, Member};
 
 /// The memory of a process at this tick, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CurrentMemory {
-    image: Image,
+    pub(super) image: Image,
+    pub(super) parent: i32,
     /// Whether it runs the program that it was forked in.
     is_fork: bool,
     /// What its minor faults so far can have made private or new.
     faulted: u64,
     resident: u64,
-    /// Pages of files and shared memory; `None` while its `status` was not read.
-    mapped: Option<Mapped>,
+    /// The most that it ever had resident or in swap, as far as that is known.
+    pub(super) most: u64,
+    /// `None` while its `status` was not read.
+    kinds: Option<Kinds>,
     swap: u64,
     hugetlb: u64,
 }
 
-/// Resident memory that other programs can have as well, in bytes.
-#[derive(Debug, Clone, Copy, Default)]
-struct Mapped {
-    file: u64,
+/// Resident memory by kind when the `status` of the process was read, in bytes. The rest is pages of files.
+#[derive(Debug, Clone, Copy)]
+struct Kinds {
+    anon: u64,
     shmem: u64,
 }
 
-/// Memory that a process has for itself, or in common with its forks, in bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Own {
+/// Resident memory of a process now, in bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Resident {
     anon: u64,
-    swap: u64,
-    hugetlb: u64,
+    shmem: u64,
+    /// Pages of files, and all of which the kind is not known yet.
+    file: u64,
 }
 
-impl Own {
-    fn plus(self, other: Self) -> Self {
-        self.each(other, u64::saturating_add)
+/// Anonymous memory that a process has for itself, or in common with its forks, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Anonymous {
+    resident: u64,
+    swap: u64,
+}
+
+impl Anonymous {
+    fn all(self) -> u64 {
+        self.resident.saturating_add(self.swap)
     }
 
-    fn less(self, other: Self) -> Self {
-        self.each(other, u64::saturating_sub)
-    }
-
-    fn each(self, other: Self, combine: impl Fn(u64, u64) -> u64) -> Self {
+    /// Without so much of it that counts elsewhere. What was in memory may be in swap by now, or came back.
+    fn less(self, shared: Self) -> Self {
+        let gone_to_swap = shared.resident.saturating_sub(self.resident);
+        let come_back = shared.swap.saturating_sub(self.swap);
         Self {
-            anon: combine(self.anon, other.anon),
-            swap: combine(self.swap, other.swap),
-            hugetlb: combine(self.hugetlb, other.hugetlb),
+            resident: self.resident.saturating_sub(shared.resident).saturating_sub(come_back),
+            swap: self.swap.saturating_sub(shared.swap).saturating_sub(gone_to_swap),
         }
     }
 }
@@ -57,30 +65,22 @@ impl Own {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct DeduplicatedMemory {
     pub(super) resident: u64,
-    /// The same without pages of files, which the kernel can read again, and without processes of which it is not known
-    /// yet how much of them that is.
-    pub(super) without_file: u64,
+    /// The same without pages of files, which the kernel can read again, but with swap and huge pages.
+    pub(super) needed: u64,
     /// Swap and huge pages, which are not resident and in no `memory.stat`.
     pub(super) not_charged: u64,
     /// The sum of the PSS of the processes that were read, as it was then.
     pub(super) pss: u64,
+    /// So much more it can be: what was shared, and may have been copied since.
+    pub(super) doubtful: u64,
 }
 
-/// Buffers that are kept from tick to tick.
+/// What it remembers from tick to tick.
 #[derive(Default)]
 pub(super) struct MemoryDeduplicator {
-    /// Processes whose PSS is not known yet.
-    unread: Vec<CurrentMemory>,
-    /// The first process with each stack address. A fork has the address of its parent until it runs another program.
-    first: HashMap<u64, CurrentMemory>,
-}
-
-/// A process whose PSS is to be read.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct PssQuestion {
-    pub(super) image: Image,
-    /// Its pages of files and shared memory by then, in bytes; `None` while they are not known.
-    mapped: Option<u64>,
+    /// Forks whose PSS is not known yet.
+    forks: Vec<CurrentMemory>,
+    inheritance: Inheritance,
 }
 
 /// The memory of a process when its PSS was read, in bytes.
@@ -89,15 +89,12 @@ pub(super) struct ProcessPss {
     image: Image,
     /// What its minor faults by then can have made private or new.
     faulted: u64,
-    /// Whether it maps as much as when its PSS was asked for. Processes are read one after the other: what one of them
-    /// maps meanwhile, those that were read before have counted as their own.
-    is_steady: bool,
-    anon: u64,
-    mapped: u64,
-    /// The part of `anon`, swap and huge pages that is beyond its proportional share, and so that of other processes.
-    shared: Own,
-    pss: Mapped,
-    pss_anon: u64,
+    /// The part of its anonymous memory that is beyond its proportional share, and so that of other processes.
+    shared: Anonymous,
+    shared_hugetlb: u64,
+    shmem: u64,
+    file: u64,
+    pss: u64,
 }
 
 /// `/proc/PID/smaps_rollup`, in KiB.
@@ -120,38 +117,51 @@ const STEADY: u64 = 1 << 20;
 impl CurrentMemory {
     /// The memory of a member, on a machine with pages of this size.
     pub(super) fn new(member: &Member, page: u64) -> Self {
-        let memory = member.status.map(|status| status.memory);
+        let status = member.status.unwrap_or_default();
+        let memory = status.memory;
         let resident = member.stat.rss.saturating_mul(page);
-        let known = memory.unwrap_or_default();
         Self {
             image: member.stat.image(),
+            parent: member.stat.parent,
             is_fork: member.stat.is_fork,
             faulted: member.stat.minor_faults.saturating_mul(page),
             resident,
-            mapped: memory.map(|_| Mapped { file: known.file.unwrap_or(0), shmem: known.shmem.unwrap_or(0) }),
-            swap: known.swap.unwrap_or(0),
-            hugetlb: known.hugetlb.unwrap_or(0),
+            most: status.peak_rss.max(resident).saturating_add(memory.swap.unwrap_or(0)),
+            // Where the kernel tells no kinds (before 4.5), all of it counts as anonymous.
+            kinds: member
+                .status
+                .map(|_| Kinds { anon: memory.anon.unwrap_or(u64::MAX), shmem: memory.shmem.unwrap_or(0) }),
+            swap: memory.swap.unwrap_or(0),
+            hugetlb: memory.hugetlb.unwrap_or(0),
         }
     }
 
-    /// What to read of it.
-    pub(super) fn question(&self) -> PssQuestion {
-        PssQuestion { image: self.image, mapped: self.mapped.map(|mapped| mapped.file.saturating_add(mapped.shmem)) }
+    /// Its resident memory by kind. What came since the kinds were read can be of any: it counts as pages of files.
+    fn split(&self) -> Resident {
+        let known = self.kinds.unwrap_or(Kinds { anon: 0, shmem: 0 });
+        let anon = known.anon.min(self.resident);
+        let shmem = known.shmem.min(self.resident - anon);
+        Resident { anon, shmem, file: self.resident - anon - shmem }
     }
 
-    /// With so much that is mapped, as far as it is resident. Memory beyond that counts as anonymous.
-    fn split(&self, mapped: Mapped) -> (Own, Mapped) {
-        let file = mapped.file.min(self.resident);
-        let shmem = mapped.shmem.min(self.resident - file);
-        let anon = self.resident - file - shmem;
-        (Own { anon, swap: self.swap, hugetlb: self.hugetlb }, Mapped { file, shmem })
+    /// Without knowledge of its kinds, all of it counts as anonymous.
+    fn with_kinds(self) -> Self {
+        Self { kinds: self.kinds.or(Some(Kinds { anon: u64::MAX, shmem: 0 })), ..self }
+    }
+
+    /// Whether it may share anonymous memory with a parent.
+    fn may_inherit(&self) -> bool {
+        self.is_fork && self.image.stack != 0
     }
 }
 
 impl ProcessPss {
+    /// `before`: pages of files and shared memory, in bytes, just before the first process was read. Processes are read one
+    /// after the other: what one of them comes to map meanwhile, those that were read before have counted as their own. So
+    /// the share of such a process in it does not count. `faulted` is of then as well.
+    ///
     /// Where it is not known by kind what is shared, that counts as pages of files first, then as anonymous memory.
-    /// `faulted` is read after the rollup, so that no page counts as copied twice.
-    pub(super) fn new(question: PssQuestion, rollup: &Rollup, faulted: u64) -> Self {
+    pub(super) fn new(image: Image, before: u64, rollup: &Rollup, faulted: u64) -> Self {
         let Rollup { rss, pss, .. } = *rollup;
         let anon = rollup.anon.unwrap_or(rss).min(rss);
         let (pss_anon, pss_shmem) = rollup.kinds.unwrap_or_else(|| {
@@ -159,64 +169,52 @@ impl ProcessPss {
             (anon - shared.saturating_sub(rss - anon).min(anon), 0)
         });
         let pss_file = pss.saturating_sub(pss_anon).saturating_sub(pss_shmem);
-        let mapped = bytes(rss - anon);
+        let is_steady = bytes(rss - anon) <= before.saturating_add(STEADY.max(before / 64));
+        let if_steady = |kib: u64| if is_steady { bytes(kib) } else { 0 };
         Self {
-            image: question.image,
+            image,
             faulted,
-            is_steady: question.mapped.is_some_and(|before| mapped <= before.saturating_add(STEADY.max(before / 64))),
-            anon: bytes(anon),
-            mapped,
-            shared: Own {
-                anon: bytes(anon.saturating_sub(pss_anon)),
+            shared: Anonymous {
+                resident: bytes(anon.saturating_sub(pss_anon)),
                 swap: bytes(rollup.swap.saturating_sub(rollup.swap_pss)),
-                hugetlb: bytes(rollup.shared_hugetlb),
             },
-            pss: Mapped { file: bytes(pss_file), shmem: bytes(pss_shmem) },
-            pss_anon: bytes(pss_anon),
+            shared_hugetlb: bytes(rollup.shared_hugetlb),
+            shmem: if_steady(pss_shmem),
+            file: if_steady(pss_file),
+            pss: bytes(pss),
         }
     }
 
     pub(super) fn image(&self) -> Image {
         self.image
     }
-
-    /// What it has for itself by now. A page that was shared and is written to becomes a copy of its own: that is a
-    /// minor fault by which its memory does not grow.
-    fn own(&self, now: &CurrentMemory, own: Own) -> Own {
-        let faulted = now.faulted.saturating_sub(self.faulted);
-        let copied = faulted.saturating_sub(now.resident.saturating_sub(self.anon.saturating_add(self.mapped)));
-        let shared = Own { anon: self.shared.anon.saturating_sub(copied), ..self.shared };
-        own.less(shared)
-    }
 }
 
 impl MemoryDeduplicator {
-    /// Anonymous memory, swap and huge pages count in full, less what PSS showed to be shared. A fork whose PSS is not
-    /// known yet counts only what exceeds the process that it was forked from, or what it has written to since. Pages of
-    /// files and shared memory count once per tree: as much as PSS showed and is still there, or as the process with the
-    /// most has now. The sum is at least the largest process, and at most that of all. In `alive`, parents come before
-    /// their children.
+    /// Anonymous memory and swap count in full, less what PSS showed to be shared. A fork whose PSS is not known yet counts
+    /// only by how much it exceeds what it can have had from the process that it was forked from. Pages of files and shared
+    /// memory count as much as PSS showed and is still there, or as much as the process with the most has. The sum is at
+    /// least the largest process.
     pub(super) fn sum(
         &mut self,
         alive: impl Iterator<Item = CurrentMemory> + Clone,
         readings: &[ProcessPss],
     ) -> DeduplicatedMemory {
         let mut sum = Sum::default();
-        self.unread.clear();
+        // Where no `status` can be read, nothing ever tells of kinds.
+        let tells_kinds = alive.clone().any(|process| process.kinds.is_some());
+        let alive = alive.map(|process| if tells_kinds { process } else { process.with_kinds() });
+        self.forks.clear();
         for process in alive.clone() {
             match readings.binary_search_by_key(&process.image, ProcessPss::image) {
                 Ok(index) => sum.add_read(&process, &readings[index]),
-                Err(_) => self.unread.push(process),
+                Err(_) if process.may_inherit() => self.forks.push(process),
+                Err(_) => sum.add_unread(&process, 0),
             }
         }
-        self.first.clear();
-        if self.unread.iter().any(|process| process.is_fork && process.image.stack != 0) {
-            alive.for_each(|process| _ = self.first.entry(process.image.stack).or_insert(process));
-        }
-        for process in &self.unread {
-            let of_stack = Some(process.image.stack).filter(|stack| process.is_fork && *stack != 0);
-            let origin = of_stack.and_then(|stack| self.first.get(&stack));
-            sum.add_unread(process, origin.filter(|origin| origin.image != process.image));
+        self.inheritance.update(self.forks.iter().filter(|fork| fork.kinds.is_some()), alive);
+        for fork in &self.forks {
+            sum.add_unread(fork, self.inheritance.of(fork));
         }
         sum.total()
     }
@@ -225,75 +223,65 @@ impl MemoryDeduplicator {
 /// What the processes have together, and the most that one of them has.
 #[derive(Default)]
 struct Sum {
-    own: Own,
-    /// Anonymous memory of processes of which it is not known what is mapped.
-    unknown: u64,
-    pss: Mapped,
-    pss_anon: u64,
-    shared_hugetlb: u64,
-    is_unsteady: bool,
-    most: Mapped,
+    own: Anonymous,
+    own_hugetlb: u64,
+    shmem: u64,
+    file: u64,
+    pss: u64,
+    doubtful: u64,
+    most: Resident,
+    most_hugetlb: u64,
     largest: u64,
     largest_without_file: u64,
-    all: u64,
-    all_without_file: u64,
+    largest_needed: u64,
 }
 
 impl Sum {
     fn add_read(&mut self, process: &CurrentMemory, reading: &ProcessPss) {
-        let mapped = process.mapped.unwrap_or(Mapped { file: reading.mapped, shmem: 0 });
-        let (own, mapped) = process.split(mapped);
-        self.add(process, own, mapped);
-        self.is_unsteady |= !reading.is_steady;
-        self.own = self.own.plus(reading.own(process, own));
-        let of_file = process.mapped.map_or(u64::MAX, |_| mapped.file);
-        let of_shmem = process.mapped.map_or(u64::MAX, |_| mapped.shmem);
-        self.pss.file = self.pss.file.saturating_add(reading.pss.file.min(of_file));
-        self.pss.shmem = self.pss.shmem.saturating_add(reading.pss.shmem.min(of_shmem));
-        self.pss_anon = self.pss_anon.saturating_add(reading.pss_anon);
-        self.shared_hugetlb = self.shared_hugetlb.max(reading.shared.hugetlb.min(process.hugetlb));
+        let now = self.add(process, reading.shared);
+        let copied = process.faulted.saturating_sub(reading.faulted);
+        self.doubtful = self.doubtful.saturating_add(reading.shared.all().min(copied));
+        self.shmem = self.shmem.saturating_add(reading.shmem.min(now.shmem));
+        self.file = self.file.saturating_add(reading.file.min(now.file));
+        self.pss = self.pss.saturating_add(reading.pss);
+        let shared_hugetlb = reading.shared_hugetlb.min(process.hugetlb);
+        self.own_hugetlb = self.own_hugetlb.saturating_add(process.hugetlb - shared_hugetlb);
+        self.most_hugetlb = self.most_hugetlb.max(shared_hugetlb);
     }
 
-    fn add_unread(&mut self, process: &CurrentMemory, origin: Option<&CurrentMemory>) {
-        let mapped = process.mapped.or_else(|| origin?.mapped);
-        let (own, is) = process.split(mapped.unwrap_or_default());
-        self.add(process, own, is);
-        let own = origin.map_or(own, |origin| {
-            let (before, _) = origin.split(origin.mapped.unwrap_or_default());
-            let more = own.less(before);
-            // A fork begins without what it maps of files and shared memory, and gets up to 16 pages of a file by a fault.
-            let written = process.faulted.saturating_sub(is.shmem + is.file / 16);
-            Own { anon: more.anon.max(own.anon.min(written)), ..more }
-        });
-        self.own = self.own.plus(own);
-        if mapped.is_none() {
-            self.unknown = self.unknown.saturating_add(own.anon);
-        }
+    fn add_unread(&mut self, process: &CurrentMemory, inherited: u64) {
+        let now = self.add(process, Anonymous { resident: inherited, swap: 0 });
+        self.doubtful = self.doubtful.saturating_add(inherited.min(now.anon.saturating_add(process.swap)));
+        // Whether others have the same ones is not known.
+        self.most_hugetlb = self.most_hugetlb.max(process.hugetlb);
     }
 
-    fn add(&mut self, process: &CurrentMemory, own: Own, mapped: Mapped) {
-        let without_file = own.anon + mapped.shmem;
-        self.most = Mapped { file: self.most.file.max(mapped.file), shmem: self.most.shmem.max(mapped.shmem) };
+    /// Adds a process that shares so much of its anonymous memory with others.
+    fn add(&mut self, process: &CurrentMemory, shared: Anonymous) -> Resident {
+        let now = process.split();
+        let own = Anonymous { resident: now.anon, swap: process.swap }.less(shared);
+        self.own.resident = self.own.resident.saturating_add(own.resident);
+        self.own.swap = self.own.swap.saturating_add(own.swap);
+        self.most.shmem = self.most.shmem.max(now.shmem);
+        self.most.file = self.most.file.max(now.file);
+        let without_file = now.anon + now.shmem;
         self.largest = self.largest.max(process.resident);
-        self.largest_without_file =
-            self.largest_without_file.max(if process.mapped.is_some() { without_file } else { 0 });
-        self.all = self.all.saturating_add(process.resident);
-        self.all_without_file = self.all_without_file.saturating_add(without_file);
+        self.largest_without_file = self.largest_without_file.max(without_file);
+        let needed = without_file.saturating_add(process.swap).saturating_add(process.hugetlb);
+        self.largest_needed = self.largest_needed.max(needed);
+        now
     }
 
     fn total(&self) -> DeduplicatedMemory {
-        // Else they are at least as much as the process with the most has.
-        let read = if self.is_unsteady { Mapped::default() } else { self.pss };
-        let (file, shmem) = (read.file.max(self.most.file), read.shmem.max(self.most.shmem));
-        let without_file = self.own.anon.saturating_add(shmem).min(self.all_without_file);
-        let resident = without_file.saturating_add(file).min(self.all);
-        let not_charged = self.own.swap.saturating_add(self.own.hugetlb).saturating_add(self.shared_hugetlb);
-        let pss = self.pss_anon.saturating_add(self.pss.file).saturating_add(self.pss.shmem);
+        let (file, shmem) = (self.file.max(self.most.file), self.shmem.max(self.most.shmem));
+        let without_file = self.own.resident.saturating_add(shmem);
+        let not_charged = self.own.swap.saturating_add(self.own_hugetlb).saturating_add(self.most_hugetlb);
         DeduplicatedMemory {
-            resident: resident.max(self.largest),
-            without_file: without_file.saturating_sub(self.unknown).max(self.largest_without_file),
+            resident: without_file.max(self.largest_without_file).saturating_add(file).max(self.largest),
+            needed: without_file.saturating_add(not_charged).max(self.largest_needed),
             not_charged,
-            pss,
+            pss: self.pss,
+            doubtful: self.doubtful,
         }
     }
 }
@@ -309,41 +297,56 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A process of a program, which has so many MiB of anonymous memory. The first one of a stack is that of the lowest id.
+    /// A fork of process 1, or of another one, with so many MiB of anonymous memory.
     fn process(pid: i32, stack: u64, anon: u64) -> CurrentMemory {
         let stat = Stat { pid, stack, ..Stat::default() };
-        let mapped = Some(Mapped::default());
         CurrentMemory {
             image: stat.image(),
-            is_fork: true,
+            parent: 1,
+            is_fork: pid != 1,
             faulted: 0,
             resident: anon * MIB,
-            mapped,
+            most: anon * MIB,
+            kinds: Some(Kinds { anon: anon * MIB, shmem: 0 }),
             swap: 0,
             hugetlb: 0,
         }
     }
 
     fn with(process: CurrentMemory, file: u64, shmem: u64) -> CurrentMemory {
-        let mapped = Some(Mapped { file: file * MIB, shmem: shmem * MIB });
-        CurrentMemory { resident: process.resident + (file + shmem) * MIB, mapped, ..process }
+        let kinds = Some(Kinds { anon: process.resident, shmem: shmem * MIB });
+        let resident = process.resident + (file + shmem) * MIB;
+        CurrentMemory { resident, kinds, most: process.most.max(resident), ..process }
     }
 
-    fn read(process: CurrentMemory, [anon, file, shmem]: [u64; 3]) -> ProcessPss {
-        let (own, _) = process.split(process.mapped.unwrap_or_default());
-        let rollup = Rollup {
+    /// Another program.
+    fn program(process: CurrentMemory) -> CurrentMemory {
+        CurrentMemory { is_fork: false, ..process }
+    }
+
+    fn rollup(process: &CurrentMemory, [anon, file, shmem]: [u64; 3]) -> Rollup {
+        Rollup {
             rss: process.resident >> 10,
             pss: (anon + file + shmem) << 10,
-            anon: Some(own.anon >> 10),
+            anon: Some(process.split().anon >> 10),
             kinds: Some((anon << 10, shmem << 10)),
             ..Rollup::default()
-        };
-        ProcessPss::new(process.question(), &rollup, process.faulted)
+        }
     }
 
+    fn read(process: CurrentMemory, pss: [u64; 3]) -> ProcessPss {
+        let now = process.split();
+        ProcessPss::new(process.image, now.file + now.shmem, &rollup(&process, pss), process.faulted)
+    }
+
+    fn counted(alive: &[CurrentMemory], readings: &[ProcessPss]) -> DeduplicatedMemory {
+        MemoryDeduplicator::default().sum(alive.iter().copied(), readings)
+    }
+
+    /// What is resident, and what is needed.
     fn sum(alive: &[CurrentMemory], readings: &[ProcessPss]) -> [u64; 2] {
-        let counted = MemoryDeduplicator::default().sum(alive.iter().copied(), readings);
-        [counted.resident, counted.without_file].map(|bytes| bytes / MIB)
+        let counted = counted(alive, readings);
+        [counted.resident, counted.needed].map(|bytes| bytes / MIB)
     }
 
     #[test]
@@ -352,14 +355,15 @@ mod tests {
         let readings = [read(shell, [1, 1, 0])];
         assert_eq!(sum(&[shell], &readings), [4, 1], "as much as the largest");
         let grown = with(process(1, 10, 201), 3, 0);
-        assert_eq!(sum(&[grown, with(process(2, 20, 2), 3, 0)], &readings), [206, 203], "both have the same files");
-        assert_eq!(sum(&[process(1, 11, 204)], &readings), [204, 204], "it is another program now");
+        let other = program(with(process(2, 20, 2), 3, 0));
+        assert_eq!(sum(&[grown, other], &readings), [206, 203], "both have the same files");
+        assert_eq!(sum(&[program(process(1, 11, 204))], &readings), [204, 204], "it is another program now");
     }
 
     #[test]
     fn a_fork_shares_with_the_one_that_it_comes_from() {
         let parent = process(1, 10, 200);
-        let workers = |mib: u64| [parent, process(2, 10, mib), process(3, 10, mib), process(4, 20, 30)];
+        let workers = |mib: u64| [parent, process(2, 10, mib), process(3, 10, mib), program(process(4, 20, 30))];
         assert_eq!(sum(&workers(199), &[]), [230; 2], "a program that one of them became shares nothing");
         assert_eq!(sum(&workers(250), &[]), [330; 2]);
         let alone = read(parent, [200, 0, 0]);
@@ -370,11 +374,46 @@ mod tests {
         assert_eq!(sum(&[parent], &readings), [200; 2], "the others have ended");
     }
 
+    /// A program forks a trainer, which grows, and forks workers.
+    #[test]
+    fn a_fork_is_compared_with_its_parent_and_not_with_the_first() {
+        let worker = |pid: i32| CurrentMemory { parent: 2, ..process(pid, 10, 1000) };
+        let all = [process(1, 10, 100), process(2, 10, 1000), worker(3), worker(4)];
+        assert_eq!(sum(&all, &[]), [1000; 2]);
+        let readings = [read(all[0], [50, 0, 0]), read(process(2, 10, 100), [50, 0, 0])];
+        assert_eq!(sum(&all, &readings), [50 + 950; 2]);
+    }
+
+    #[test]
+    fn a_parent_that_gives_memory_back_had_it_when_it_forked() {
+        let parent = CurrentMemory { resident: 10 * MIB, ..process(1, 10, 900) };
+        assert_eq!(sum(&[parent, process(2, 10, 900), process(3, 10, 900)], &[]), [900; 2]);
+        // And one that has ended had it as well.
+        let [one, other] = [2, 3].map(|pid| CurrentMemory { parent: 7, ..process(pid, 10, 900) });
+        assert_eq!(sum(&[one, other], &[]), [900; 2]);
+        // What they come to have later is theirs.
+        let mut deduplicator = MemoryDeduplicator::default();
+        let mut told = |mib: u64| {
+            let now = |process: CurrentMemory| CurrentMemory {
+                resident: mib * MIB,
+                kinds: Some(Kinds { anon: mib * MIB, shmem: 0 }),
+                ..process
+            };
+            deduplicator.sum([now(one), now(other)].into_iter(), &[]).resident / MIB
+        };
+        assert_eq!([900, 950, 1200].map(&mut told), [900, 950, 1200]);
+        assert_eq!(told(1900), 2 * 1000);
+    }
+
     /// Workers that come to use more and more of the memory that they share.
     #[test]
     fn shared_memory_and_files_count_once_also_when_some_have_more_of_them() {
-        let all =
-            |shmem: u64| [10, 11, 12, 13].map(|pid| with(process(pid, 10, 5), 20, if pid == 10 { 200 } else { shmem }));
+        let all = |shmem: u64| {
+            [10, 11, 12, 13].map(|pid| {
+                let size = if pid == 10 { 200 } else { shmem };
+                with(CurrentMemory { parent: 10, is_fork: pid != 10, ..process(pid, 10, 5) }, 20, size)
+            })
+        };
         assert_eq!(sum(&all(0), &[]), [225, 205]);
         assert_eq!(sum(&all(200), &[]), [225, 205]);
         let readings = all(8).map(|process| read(process, [2, 5, if process.image.pid == 10 { 194 } else { 2 }]));
@@ -382,7 +421,7 @@ mod tests {
             assert_eq!(sum(&all(shmem), &readings), [4 * 2 + 200 + 20, 4 * 2 + 200], "{shmem}");
         }
         // Segments that nobody else has.
-        let own = [20, 21].map(|pid| with(process(pid, u64::from(pid.unsigned_abs()), 5), 20, 100));
+        let own = [20, 21].map(|pid| program(with(process(pid, u64::from(pid.unsigned_abs()), 5), 20, 100)));
         let readings = own.map(|process| read(process, [5, 10, 100]));
         assert_eq!(sum(&own, &readings), [230, 210]);
     }
@@ -390,13 +429,14 @@ mod tests {
     #[test]
     fn an_old_kernel_does_not_tell_what_is_shared() {
         let shared = |rss, pss, anon| {
-            ProcessPss::new(process(1, 10, 0).question(), &Rollup { rss, pss, anon, ..Rollup::default() }, 0)
+            let rollup = Rollup { rss, pss, anon, ..Rollup::default() };
+            ProcessPss::new(process(1, 10, 0).image, u64::MAX, &rollup, 0)
         };
-        let kinds = |reading: ProcessPss| (reading.shared.anon >> 10, reading.pss_anon >> 10, reading.pss.file >> 10);
-        assert_eq!(kinds(shared(100, 60, Some(50))), (0, 50, 10), "files first");
+        let kinds = |reading: ProcessPss| (reading.shared.all() >> 10, reading.pss >> 10, reading.file >> 10);
+        assert_eq!(kinds(shared(100, 60, Some(50))), (0, 60, 10), "files first");
         assert_eq!(kinds(shared(100, 30, Some(50))), (20, 30, 0));
         assert_eq!(kinds(shared(100, 30, None)), (70, 30, 0));
-        assert_eq!(kinds(shared(0, 30, Some(7))), (0, 0, 30));
+        assert_eq!(kinds(shared(0, 30, Some(7))), (0, 30, 30));
     }
 
     #[test]
@@ -404,19 +444,24 @@ mod tests {
         assert_eq!(sum(&[process(1, 0, 100), process(2, 0, 50)], &[]), [150; 2]);
     }
 
-    /// A parent and its workers, which write to what they had in common.
+    /// A parent and its workers write to what they had in common, or map and unmap other memory all the time: their faults
+    /// do not tell which.
     #[test]
-    fn what_is_written_to_after_a_fork_is_a_copy() {
+    fn copies_count_once_pss_shows_them() {
         let all = [1, 2, 3].map(|pid| process(pid, 10, 300));
         let readings = all.map(|process| read(process, [100, 0, 0]));
-        assert_eq!(sum(&all, &readings), [300; 2]);
         let wrote = |mib: u64| all.map(|process| CurrentMemory { faulted: mib * MIB, ..process });
-        assert_eq!(sum(&wrote(50), &readings), [450; 2]);
-        assert_eq!(sum(&wrote(5000), &readings), [900; 2], "no more than there is");
-        let grown = all.map(|process| CurrentMemory { faulted: 70 * MIB, resident: 370 * MIB, ..process });
-        assert_eq!(sum(&grown, &readings), [510; 2], "it is new memory that they touched");
-        // Before the PSS of the workers is known.
-        assert_eq!(sum(&wrote(120), &readings[..1]), [220 + 120 + 120; 2]);
+        let told = |mib: u64| {
+            let counted = counted(&wrote(mib), &readings);
+            [counted.resident, counted.needed, counted.doubtful].map(|bytes| bytes / MIB)
+        };
+        assert_eq!(told(0), [300, 300, 0]);
+        assert_eq!(told(50), [300, 300, 150]);
+        assert_eq!(told(5000), [300, 300, 600], "no more than is shared");
+        let later = wrote(50).map(|process| read(process, [150, 0, 0]));
+        assert_eq!(sum(&wrote(50), &later), [450; 2]);
+        let grown = all.map(|process| with(CurrentMemory { resident: 370 * MIB, ..process }, 0, 0));
+        assert_eq!(sum(&grown, &readings), [510; 2], "it is new memory");
     }
 
     #[test]
@@ -427,54 +472,75 @@ mod tests {
         assert_eq!(sum(&[process(1, 10, 5)], &readings), [5; 2]);
     }
 
-    /// Many processes come at once, and `status` is read of some.
+    /// Many processes come at once or map more, and `status` is read of some.
     #[test]
-    fn of_a_process_that_was_not_read_its_origin_tells() {
+    fn what_is_of_no_known_kind_counts_as_pages_of_files() {
         let server = with(process(1, 10, 5), 20, 8000);
-        let backend = |pid: i32| CurrentMemory { mapped: None, ..with(process(pid, 10, 6), 20, 8000) };
-        assert_eq!(sum(&[server, backend(2), backend(3)], &[]), [8027, 8007]);
-        let other = CurrentMemory { is_fork: false, ..backend(4) };
-        assert_eq!(sum(&[server, other], &[])[1], 8005, "nobody knows what of it is of files");
-        // Programs that were started where addresses are not random.
-        let ranks = [1, 2].map(|pid| CurrentMemory { is_fork: false, ..process(pid, 10, 100) });
+        let unknown = |pid: i32| CurrentMemory { kinds: None, ..with(process(pid, 10, 6), 20, 8000) };
+        assert_eq!(sum(&[server, unknown(2), unknown(3), program(unknown(4))], &[]), [8005 + 8026, 8005]);
+        let workers = [2, 3, 4].map(|pid| {
+            let worker = program(with(process(pid, 20 + pid as u64, 10), 30, 0));
+            CurrentMemory { resident: worker.resident + 900 * MIB, ..worker }
+        });
+        assert_eq!(sum(&workers, &[]), [3 * 10 + 930, 30], "they walk through one file");
+        // Nobody's kinds can ever be read.
+        let hidden = [1, 2].map(|pid| program(CurrentMemory { kinds: None, ..process(pid, pid as u64, 100) }));
+        assert_eq!(sum(&hidden, &[]), [200; 2]);
+    }
+
+    #[test]
+    fn programs_whose_addresses_are_not_random_are_no_forks() {
+        let ranks = [1, 2].map(|pid| program(process(pid, 10, 100)));
         assert_eq!(sum(&ranks, &[]), [200; 2]);
     }
 
     #[test]
     fn huge_pages_and_swap_count_once() {
-        let all = [1, 2, 3].map(|pid| CurrentMemory { swap: 30 * MIB, hugetlb: 400 * MIB, ..process(pid, 10, 10) });
-        let sum = |readings: &[ProcessPss]| {
-            MemoryDeduplicator::default().sum(all.iter().copied(), readings).not_charged / MIB
-        };
-        assert_eq!(sum(&[]), 430, "they are forks");
+        let all = [1, 2, 3].map(|pid| CurrentMemory {
+            swap: 30 * MIB,
+            hugetlb: 400 * MIB,
+            most: 40 * MIB,
+            ..process(pid, 10, 10)
+        });
+        let told = |all: &[CurrentMemory], readings: &[ProcessPss]| counted(all, readings).not_charged / MIB;
+        assert_eq!(told(&all, &[]), 430, "they are forks");
+        let strangers = all.map(program);
+        assert_eq!(told(&strangers, &[]), 3 * 30 + 400, "they may have the same huge pages");
         let reading = |process: CurrentMemory| {
             let (swap, swap_pss, shared_hugetlb) = (30 << 10, 10 << 10, 300 << 10);
-            ProcessPss::new(process.question(), &Rollup { swap, swap_pss, shared_hugetlb, ..Rollup::default() }, 0)
+            ProcessPss::new(process.image, 0, &Rollup { swap, swap_pss, shared_hugetlb, ..Rollup::default() }, 0)
         };
-        assert_eq!(sum(&all.map(reading)), 3 * 10 + 3 * 100 + 300);
+        let readings = all.map(reading);
+        assert_eq!(told(&all, &readings), 3 * 10 + 3 * 100 + 300);
+        assert_eq!(told(&all[..2], &readings), 2 * 10 + 2 * 100 + 300);
+        assert_eq!(counted(&all, &readings).needed / MIB, 3 * 10 + 630);
+    }
+
+    /// What processes share goes to swap, and comes back, after PSS was read.
+    #[test]
+    fn shared_memory_counts_once_wherever_it_is() {
+        let all = [1, 2, 3, 4].map(|pid| process(pid, 10, 1000));
+        let readings = all.map(|process| read(process, [250, 0, 0]));
+        let swapped = all.map(|process| CurrentMemory {
+            resident: 200 * MIB,
+            kinds: Some(Kinds { anon: 200 * MIB, shmem: 0 }),
+            swap: 800 * MIB,
+            ..process
+        });
+        assert_eq!(sum(&swapped, &readings), [200, 4 * 250]);
+        let one = [all[0], swapped[1], swapped[2], swapped[3]];
+        assert_eq!(sum(&one, &readings)[1], 1000, "one has all of it back");
     }
 
     /// Processes that come to map the same while they are read one after the other.
     #[test]
-    fn a_reading_that_was_overtaken_makes_no_sum() {
-        let all = [1, 2].map(|pid| with(process(pid, 10 + pid as u64, 5), 0, 100));
-        let before = all.map(|process| with(CurrentMemory { resident: 5 * MIB, ..process }, 0, 40));
-        let rollups = [[5, 0, 100], [5, 0, 50]];
-        let reading = |index: usize, asked: &CurrentMemory| {
-            let read = read(all[index], rollups[index]);
-            ProcessPss {
-                is_steady: ProcessPss::new(
-                    asked.question(),
-                    &Rollup { rss: 105 << 10, anon: Some(5 << 10), ..Rollup::default() },
-                    0,
-                )
-                .is_steady,
-                ..read
-            }
+    fn a_process_that_overtook_its_reading_has_no_share() {
+        let all = [1, 2].map(|pid| program(with(process(pid, 10 + pid as u64, 5), 0, 100)));
+        let reading = |index: usize, before: u64, pss: u64| {
+            ProcessPss::new(all[index].image, before * MIB, &rollup(&all[index], [5, 0, pss]), 0)
         };
-        let overtaken = [reading(0, &all[0]), reading(1, &before[1])];
-        assert_eq!(sum(&all, &overtaken), [110; 2], "as much as the one with the most");
-        let steady = [reading(0, &all[0]), reading(1, &all[1])];
-        assert_eq!(sum(&all, &steady), [160; 2]);
+        assert_eq!(sum(&all, &[reading(0, 100, 100), reading(1, 40, 50)]), [110; 2]);
+        assert_eq!(sum(&all, &[reading(0, 100, 50), reading(1, 100, 50)]), [110; 2]);
+        assert_eq!(sum(&all, &[reading(0, 100, 100), reading(1, 100, 100)]), [210; 2], "two segments");
     }
 }

@@ -26,8 +26,7 @@ impl Peak {
         self.anon = self.anon.max(tree.largest.anon.unwrap_or(0));
         self.file = self.file.max(tree.largest.file.unwrap_or(0));
         let ended = max_rss.saturating_sub(self.file);
-        let need = counted.without_file.saturating_add(counted.not_charged);
-        self.sampled = self.sampled.max(need).max(tree.largest_need).max(ended);
+        self.sampled = self.sampled.max(counted.needed).max(tree.largest_need).max(ended);
         match self.group.take(group, counted.not_charged) {
             Some(most) => self.grouped = self.grouped.max(most),
             None => self.group = GroupPeak::default(),
@@ -88,8 +87,8 @@ mod tests {
 
     fn look(peak: &mut Peak, group: &GroupReading, tree: &TreeMemory) -> (u64, PeakSource) {
         let not_charged = tree.sum.swap.unwrap_or(0) + tree.sum.hugetlb.unwrap_or(0);
-        let without_file = tree.sum.anon.unwrap_or(0);
-        peak.look(tree, &DeduplicatedMemory { without_file, not_charged, ..DeduplicatedMemory::default() }, 0, group);
+        let needed = tree.sum.anon.unwrap_or(0) + not_charged;
+        peak.look(tree, &DeduplicatedMemory { needed, not_charged, ..DeduplicatedMemory::default() }, 0, group);
         peak.so_far()
     }
 

@@ -14,6 +14,7 @@ fn main() -> anyhow::Result<()> {
         "together" => together(number(1)?, number(2)? as usize, Duration::from_millis(number(3)?))?,
         "fork" => fork(number(1)?, number(2)? as usize, 0, &arguments[3])?,
         "fork-and-write" => fork(number(1)?, number(2)? as usize, number(3)? as usize, &arguments[4])?,
+        "fork-and-churn" => fork_and_churn(number(1)?, number(2)? as usize, &arguments[3])?,
         "readers" => readers(number(1)?, number(2)? as usize, &arguments[3])?,
         "map" => map(&arguments[1], number(2)? as usize, &arguments[3])?,
         "touch" => touch(number(1)? as usize, Duration::from_millis(number(2)?)),
@@ -130,16 +131,57 @@ fn fork(children: u64, mib: usize, written: usize, recording: &str) -> anyhow::R
             return Ok(());
         }
     }
-    until_recorded(6, recording)?;
+    // PSS is read once more after the writing.
+    until_recorded(if written > 0 { 30 } else { 6 }, recording)?;
     std::hint::black_box(memory);
     drop(go_on);
     while nix::sys::wait::wait().is_ok() {}
     Ok(())
 }
 
+/// Holds `mib` MiB, and starts children that use and give back other memory all the time.
+fn fork_and_churn(children: u64, mib: usize, recording: &str) -> anyhow::Result<()> {
+    let mut memory = vec![0u8; mib << 20];
+    memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+    until_recorded(3, recording)?;
+    let (closed, open) = std::io::pipe()?;
+    rustix::io::ioctl_fionbio(&closed, true)?;
+    for _ in 0..children {
+        // SAFETY: this program has one thread.
+        if let nix::unistd::ForkResult::Child = unsafe { nix::unistd::fork() }? {
+            drop(open);
+            while std::io::Read::read(&mut &closed, &mut [0]).is_err() {
+                let other = map_anonymous(4, nix::libc::MAP_PRIVATE)?;
+                for page in (0..4 << 20).step_by(4096) {
+                    // SAFETY: it is within what was mapped.
+                    unsafe { other.add(page).write_volatile(1) };
+                }
+                // SAFETY: nobody else has it.
+                unsafe { nix::libc::munmap(other.cast(), 4 << 20) };
+            }
+            std::hint::black_box(memory);
+            return Ok(());
+        }
+    }
+    until_recorded(20, recording)?;
+    std::hint::black_box(memory);
+    drop(open);
+    while nix::sys::wait::wait().is_ok() {}
+    Ok(())
+}
+
+fn map_anonymous(mib: usize, kind: i32) -> anyhow::Result<*mut u8> {
+    use nix::libc::{MAP_ANONYMOUS, MAP_FAILED, PROT_READ, PROT_WRITE};
+    // SAFETY: a new mapping.
+    let memory = unsafe {
+        nix::libc::mmap(std::ptr::null_mut(), mib << 20, PROT_READ | PROT_WRITE, kind | MAP_ANONYMOUS, -1, 0)
+    };
+    anyhow::ensure!(memory != MAP_FAILED, "{}", std::io::Error::last_os_error());
+    Ok(memory.cast())
+}
+
 /// Holds `mib` MiB of shared memory, and starts children, which come to use it bit by bit while they are recorded.
 fn readers(children: u64, mib: usize, recording: &str) -> anyhow::Result<()> {
-    use nix::libc::{MAP_ANONYMOUS, MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE};
     let use_it = |memory: *mut u8, parts: usize, after_each: &dyn Fn() -> anyhow::Result<()>| {
         for part in 0..parts {
             for page in (part * (mib << 20) / parts..(part + 1) * (mib << 20) / parts).step_by(4096) {
@@ -150,17 +192,12 @@ fn readers(children: u64, mib: usize, recording: &str) -> anyhow::Result<()> {
         }
         anyhow::Ok(())
     };
-    // SAFETY: a new mapping.
-    let memory = unsafe {
-        let (protection, flags) = (PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS);
-        nix::libc::mmap(std::ptr::null_mut(), mib << 20, protection, flags, -1, 0)
-    };
-    anyhow::ensure!(memory != MAP_FAILED, "{}", std::io::Error::last_os_error());
-    use_it(memory.cast(), 1, &|| until_recorded(3, recording))?;
+    let memory = map_anonymous(mib, nix::libc::MAP_SHARED)?;
+    use_it(memory, 1, &|| until_recorded(3, recording))?;
     for _ in 0..children {
         // SAFETY: this program has one thread.
         if let nix::unistd::ForkResult::Child = unsafe { nix::unistd::fork() }? {
-            return use_it(memory.cast(), 4, &|| until_recorded(2, recording));
+            return use_it(memory, 4, &|| until_recorded(2, recording));
         }
     }
     while nix::sys::wait::wait().is_ok() {}
