@@ -1,5 +1,6 @@
 //! A process that runs already (`--pid`), and whether it and its descendants have ended.
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::mpsc::Receiver;
@@ -36,6 +37,8 @@ pub(crate) struct Attached {
     /// The pidfd of a living member: readable when that has ended.
     living: Option<OwnedFd>,
     next_look: Instant,
+    /// Since when those above this program, the only ones that are left, have done nothing.
+    at_rest: Option<(Instant, HashMap<i32, [u64; 4]>)>,
 }
 
 impl Attached {
@@ -48,6 +51,7 @@ impl Attached {
             is_own_namespace: shows_own_pid_namespace(procfs),
             living: None,
             next_look: Instant::now() + LOOK,
+            at_rest: None,
         };
         attached.living = attached.open(root);
         if !attached.family.was_seen() {
@@ -78,7 +82,23 @@ impl Attached {
             self.living = self.family.living().and_then(|pid| self.open(pid));
             self.next_look = began + LOOK.max(began.elapsed() * SHARE);
         }
-        self.family.was_seen() && self.family.living().is_none()
+        self.family.was_seen() && self.only_waiting_are_left(began)
+    }
+
+    /// Whether no member is left but such as wait for this program. A shell that started it in the background can also be
+    /// about to start something else: it waits if it does nothing for a while.
+    fn only_waiting_are_left(&mut self, now: Instant) -> bool {
+        let Some(above) = self.family.left_above() else {
+            self.at_rest = None;
+            return false;
+        };
+        match &self.at_rest {
+            Some((since, before)) if before == above => above.is_empty() || now.duration_since(*since) >= LOOK,
+            _ => {
+                self.at_rest = Some((now, above.clone()));
+                above.is_empty()
+            }
+        }
     }
 
     fn needs_no_look(&self) -> bool {

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::io::Write;
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
@@ -13,6 +14,9 @@ use crate::inherited::Inherited;
 
 /// How the command has ended, once it has.
 static SETTLED: OnceLock<Ending> = OnceLock::new();
+
+/// From when on a request to stop ends the program at once.
+static HEEDED: OnceLock<Instant> = OnceLock::new();
 
 /// Takes the last sample, of the state at the end.
 pub(crate) fn take_last_sample(running: &Running) {
@@ -33,7 +37,17 @@ impl Ending {
     /// From now on the program ends this way, whatever happens. The next request to stop ends it at once: what the run
     /// still waits for is not worth more than the user's patience. A request that is pending counts as well.
     pub(crate) fn settle(self) {
-        let _ = SETTLED.set(self);
+        self.settle_before(Instant::now());
+    }
+
+    /// As `settle`, after a request to stop: what comes within a moment is the same request. (`timeout` sends it to the
+    /// program, and then to the group.)
+    pub(crate) fn settle_as_told(self) {
+        self.settle_before(Instant::now() + Duration::from_millis(100));
+    }
+
+    fn settle_before(self, heeded: Instant) {
+        let _ = (HEEDED.set(heeded), SETTLED.set(self));
         let heeds = |stop: &Signal| {
             let action = SigAction::new(SigHandler::Handler(end_as_settled), SaFlags::empty(), SigSet::all());
             // SAFETY: the handler makes nothing but system calls.
@@ -77,7 +91,8 @@ impl Ending {
 }
 
 extern "C" fn end_as_settled(_: c_int) {
-    if let Some(ending) = Ending::settled() {
+    let is_new = HEEDED.get().is_some_and(|heeded| Instant::now() >= *heeded);
+    if let Some(ending) = Ending::settled().filter(|_| is_new) {
         ending.end_at_once();
     }
 }

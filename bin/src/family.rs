@@ -29,8 +29,10 @@ pub(crate) struct Family {
     members: HashMap<i32, u64>,
     /// Processes above the root that may have got its orphans.
     adopters: HashSet<i32>,
-    /// Members that wait for the end of this program. It must not wait for theirs.
-    waiting: HashSet<i32>,
+    /// Members that may wait for the end of this program, which must not wait for theirs: what reads its output, and
+    /// what started it, with what that had done by the last look.
+    readers: HashSet<i32>,
+    above: HashMap<i32, [u64; 4]>,
 }
 
 impl Family {
@@ -42,7 +44,8 @@ impl Family {
             seen: None,
             members: HashMap::new(),
             adopters: HashSet::new(),
-            waiting: HashSet::new(),
+            readers: HashSet::new(),
+            above: HashMap::new(),
         };
         family.look();
         family
@@ -103,12 +106,12 @@ impl Family {
             }
         }
         self.members.retain(|pid, _| all.get(pid).is_some_and(|stat| !stat.is_dead()));
-        self.waiting.clear();
+        self.readers.clear();
+        self.above.clear();
         if let Some(own) = self.own.filter(|_| !self.members.contains_key(&self.root)) {
-            let (above, others): (HashSet<i32>, HashSet<i32>) =
-                self.members.keys().partition(|pid| above.contains(*pid));
-            self.waiting = above;
-            self.waiting.extend(readers(&self.procfs, own, others.into_iter().collect()));
+            let (above, others): (Vec<i32>, Vec<i32>) = self.members.keys().partition(|pid| above.contains(*pid));
+            self.above = above.iter().filter_map(|pid| Some((*pid, all.get(pid)?.activity()))).collect();
+            self.readers = readers(&self.procfs, own, others);
         }
     }
 
@@ -124,10 +127,16 @@ impl Family {
         }
     }
 
-    /// A member that was alive at the last look and does not wait for this program, preferably the root.
+    /// What the members above this program had done by the last look, if no others are left but such as read its output.
+    pub(crate) fn left_above(&self) -> Option<&HashMap<i32, [u64; 4]>> {
+        self.living().is_none().then_some(&self.above)
+    }
+
+    /// A member that was alive at the last look and cannot wait for this program, preferably the root.
     pub(crate) fn living(&self) -> Option<i32> {
         let is_member = self.members.contains_key(&self.root);
-        let other = || self.members.keys().find(|pid| !self.waiting.contains(*pid)).copied();
+        let other =
+            || self.members.keys().find(|pid| !self.readers.contains(*pid) && !self.above.contains_key(*pid)).copied();
         Some(self.root).filter(|_| is_member).or_else(other)
     }
 

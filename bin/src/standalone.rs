@@ -42,9 +42,9 @@ pub(crate) fn run(mut tracker: Tracker, host: Host, inherited: &Inherited, end: 
     if was_told {
         // Signals that have arrived by now ask for this very stop.
         while signals.next_if_any().is_some() {}
-    }
-    Ending::Exited(0).settle();
-    if !was_told {
+        Ending::Exited(0).settle_as_told();
+    } else {
+        Ending::Exited(0).settle();
         end.tell(Outcome::default(), began.elapsed());
         take_last_sample(&running);
     }

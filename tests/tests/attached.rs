@@ -93,8 +93,11 @@ fn whoever_waits_for_the_tracker_is_not_waited_for() {
         "(TRACKER --pid $$; :) & sleep 0.3",
         "TRACKER --pid $$ | cat | cat & sleep 0.3",
         "sleep 0.3 & exec TRACKER --pid $!",
+        "mkfifo FIFO; cat FIFO >/dev/null & \
+         TRACKER --set 'sinks.other={type=\"file\",path=\"FIFO\"}' --pid $$ & sleep 0.3",
     ] {
-        let recording = Recording::new();
+        let (recording, folder) = (Recording::new(), tempfile::tempdir().unwrap());
+        let script = script.replace("FIFO", folder.path().join("fifo").to_str().unwrap());
         let tracker = format!("'{}' -i 50ms -o '{}'", tracker().display(), recording.path().display());
         let mut shell = command("sh");
         shell.args(["-c", &script.replace("TRACKER", &tracker)]).stdout(Stdio::null());
@@ -102,6 +105,27 @@ fn whoever_waits_for_the_tracker_is_not_waited_for() {
         let ended = || recording.samples().last().is_some_and(|last| last["outcome"]["wall_secs"].is_number());
         wait_until(&format!("the end of {script}"), ended);
     }
+}
+
+/// A script that started the tracker in the background goes on when the program above it was killed, with one step after the
+/// other.
+#[test]
+fn a_script_that_goes_on_is_waited_for() {
+    let (recording, folder) = (Recording::new(), tempfile::tempdir().unwrap());
+    let done = folder.path().join("done");
+    let steps = "i=0; while test $i -lt 60; do i=$((i + 1)); sleep 0.05; done; echo >\"$0\"";
+    let script = format!(
+        "'{}' -q -i 50ms --pid $PPID -o '{}' & {}; kill -KILL $PPID; {steps}",
+        tracker().display(),
+        recording.path().display(),
+        recording.until(5, "")
+    );
+    let mut launcher = command("sh");
+    let output = launcher.args(["-c", "sh -c \"$1\" \"$0\" & wait"]).arg(&done).arg(&script).output().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(9));
+    let ended = || recording.samples().last().is_some_and(|last| last["outcome"]["wall_secs"].is_number());
+    wait_until("the end of the run", ended);
+    assert!(done.exists());
 }
 
 /// What a shell starts just before it ends, between two looks.

@@ -1,6 +1,7 @@
 //! Signals in quick succession, and those that a command sends to its parent.
 
 use std::ffi::{OsStr, OsString};
+use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -171,4 +172,21 @@ fn a_signal_of_the_command_to_its_parent_reaches_nobody_who_has_adopted_the_trac
     // What the tracker got before is passed on before, if it is.
     kill(tracker, Signal::SIGUSR2).unwrap();
     assert_eq!(said(), "USR2");
+}
+
+/// `timeout` sends the signal to the program, and then to its group.
+#[test]
+fn a_request_to_stop_that_comes_twice_in_a_moment_is_one() {
+    let mut tracker = command(tracker());
+    let mut child = tracker.args(["-i", "2ms"]).stdout(Stdio::piped()).spawn().unwrap();
+    // More than the pipe holds is on its way.
+    std::thread::sleep(Duration::from_millis(500));
+    for _ in 0..2 {
+        kill(pid(&child), Signal::SIGTERM).unwrap();
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let mut written = Vec::new();
+    child.stdout.take().unwrap().read_to_end(&mut written).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(written.len() > 80 << 10 && written.ends_with(b"}\n"), "{}", written.len());
 }

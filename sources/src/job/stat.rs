@@ -49,6 +49,12 @@ pub(crate) struct Image {
 }
 
 impl Stat {
+    /// What changes when the process does something, or waits for a child that did: its user and system time, in ticks, and
+    /// the minor faults of both.
+    pub fn activity(&self) -> [u64; 4] {
+        [self.utime, self.stime, self.minor_faults, self.children_minor_faults]
+    }
+
     /// `4242 (a (b) c) S 1 4242 …`: the name may hold anything, so the fields begin after the last parenthesis. Asks for no
     /// memory. `None` when the text is not whole.
     pub fn parse(text: &[u8]) -> Option<Self> {
