@@ -28,9 +28,10 @@ pub(crate) fn default_sink(
     let is_read_by_person = wraps_command && std::io::stderr().is_terminal() && !tracker.quiet;
     let wants_samples = tracker.output.is_some() || tracker.format.is_some() || columns.is_some();
     let shows_summary = is_read_by_person && (tracker.output.is_some() || !wants_samples);
-    if tracker.summary || shows_summary {
-        let by = if tracker.summary { "summary" } else { "a terminal" };
-        settings = settings.set(Origin::default_of(by), "sinks.summary.enabled", true);
+    if tracker.summary {
+        settings = settings.imply("tracker.summary", "sinks.summary.enabled", true);
+    } else if shows_summary {
+        settings = settings.set(Origin::default_of("a terminal"), "sinks.summary.enabled", true);
     }
     let format = tracker.format.and_then(|format| as_text(&format));
     let stream = match tracker.format {
@@ -52,14 +53,18 @@ pub(crate) fn default_sink(
         }
         None if tracker.output.is_none() && tracker.quiet => {
             for stream in TO_STREAMS {
-                settings = settings.set("quiet", &format!("sinks.{stream}.enabled"), false);
+                settings = settings.imply("tracker.quiet", &format!("sinks.{stream}.enabled"), false);
             }
         }
         None if is_read_by_person && !wants_samples => (),
         None => {
             let key = |key: &str| format!("sinks.{stream}.{key}");
             settings = match tracker.output {
-                Some(_) => settings.imply("tracker.output", &key("stream"), "stdout"),
+                Some(_) => {
+                    let by = "tracker.output";
+                    settings = settings.imply(by, &key("enabled"), true).imply(by, &key("type"), stream);
+                    settings.imply(by, &key("stream"), "stdout")
+                }
                 None => settings.set(Origin::default_of("the default"), &key("enabled"), true),
             };
             if stream == "csv" {

@@ -1,7 +1,8 @@
 //! Work that may block, on other threads than the one that asks for it.
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,13 +16,15 @@ const TURN: Duration = Duration::from_millis(1);
 /// The work ends when the value is dropped, or when it comes back from what it hangs in.
 pub struct Background<Q, A> {
     shared: Arc<Shared<Q, A>>,
-    /// `None`: it has a thread of its own.
-    workers: Option<Arc<WorkerThreads>>,
+    /// Where it works, and as what they know it. `None`: it has a thread of its own.
+    workers: Option<(Arc<WorkerThreads>, Arc<dyn Work>)>,
 }
+
+type AnswerFn<Q, A> = Box<dyn FnMut(Q) -> A + Send>;
 
 struct Shared<Q, A> {
     name: String,
-    answer: Mutex<Box<dyn FnMut(Q) -> A + Send>>,
+    answer: Mutex<Option<AnswerFn<Q, A>>>,
     state: Mutex<State<Q, A>>,
     asked: Condvar,
     answered: Condvar,
@@ -59,19 +62,34 @@ impl<Q, A> Shared<Q, A> {
         {
             state.works = true;
             drop(state);
-            let answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner)(question);
+            let answer =
+                self.answer.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(|answer| answer(question));
             state = self.lock();
-            state.answer = Some((answer, Instant::now()));
+            state.answer = answer.map(|answer| (answer, Instant::now()));
             state.works = false;
             self.answered.notify_all();
         }
         state
     }
+
+    /// Drops what answers, on this thread: that can hang just as answers can. A thread that is about to answer does so itself.
+    fn end(&self) {
+        let answer = match self.answer.try_lock() {
+            Ok(mut answer) => answer.take(),
+            Err(TryLockError::Poisoned(answer)) => answer.into_inner().take(),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(answer)));
+    }
 }
 
 impl<Q: Send, A: Send> Work for Shared<Q, A> {
     fn work(&self) {
-        drop(self.answer_all(self.lock()));
+        // What panics has no answer.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(self.answer_all(self.lock()))));
+        if self.lock().closed {
+            self.end();
+        }
     }
 
     fn name(&self) -> &str {
@@ -80,16 +98,18 @@ impl<Q: Send, A: Send> Work for Shared<Q, A> {
 }
 
 impl<Q: Send + 'static, A: Clone + Send + 'static> Background<Q, A> {
-    fn new(name: &str, answer: impl FnMut(Q) -> A + Send + 'static, workers: Option<Arc<WorkerThreads>>) -> Self {
+    fn new(name: &str, answer: impl FnMut(Q) -> A + Send + 'static, workers: Option<&Arc<WorkerThreads>>) -> Self {
         let state = State { question: None, asked: Instant::now(), answer: None, works: false, closed: false };
         let shared = Shared {
             name: name.replace('\0', "?"),
-            answer: Mutex::new(Box::new(answer)),
+            answer: Mutex::new(Some(Box::new(answer))),
             state: Mutex::new(state),
             asked: Condvar::new(),
             answered: Condvar::new(),
         };
-        Self { shared: Arc::new(shared), workers }
+        let shared = Arc::new(shared);
+        let workers = workers.map(|workers| (Arc::clone(workers), Arc::clone(&shared) as Arc<dyn Work>));
+        Self { shared, workers }
     }
 
     /// Starts a thread of its own, on which all questions are answered. `name` is what `ps -T` shows (15 bytes of it).
@@ -99,15 +119,19 @@ impl<Q: Send + 'static, A: Clone + Send + 'static> Background<Q, A> {
     pub fn spawn(name: &str, answer: impl FnMut(Q) -> A + Send + 'static) -> io::Result<Self> {
         let background = Self::new(name, answer, None);
         let worker = Arc::clone(&background.shared);
-        thread::Builder::new().name(worker.name.clone()).spawn(move || {
-            let mut state = worker.lock();
-            while !state.closed {
-                state = worker.answer_all(state);
-                if !state.closed {
-                    state = worker.asked.wait(state).unwrap_or_else(PoisonError::into_inner);
+        let answer_until_closed = move || {
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                let mut state = worker.lock();
+                while !state.closed {
+                    state = worker.answer_all(state);
+                    if !state.closed {
+                        state = worker.asked.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    }
                 }
-            }
-        })?;
+            }));
+            worker.end();
+        };
+        thread::Builder::new().name(background.shared.name.clone()).spawn(answer_until_closed)?;
         Ok(background)
     }
 
@@ -121,7 +145,7 @@ impl<Q: Send + 'static, A: Clone + Send + 'static> Background<Q, A> {
         workers: &Arc<WorkerThreads>,
     ) -> io::Result<Self> {
         workers.begin()?;
-        Ok(Self::new(name, answer, Some(Arc::clone(workers))))
+        Ok(Self::new(name, answer, Some(workers)))
     }
 
     /// Asks. A question that was not taken up yet is replaced.
@@ -135,7 +159,7 @@ impl<Q: Send + 'static, A: Clone + Send + 'static> Background<Q, A> {
         drop(state);
         match &self.workers {
             None => self.shared.asked.notify_one(),
-            Some(workers) if !was_busy => workers.submit(Arc::clone(&self.shared) as Arc<dyn Work>),
+            Some((workers, work)) if !was_busy => workers.submit(Arc::clone(work)),
             Some(_) => (),
         }
     }
@@ -183,7 +207,7 @@ impl<Q: Send + 'static, A: Clone + Send + 'static> Background<Q, A> {
     }
 
     fn hurry<'a>(&'a self, state: MutexGuard<'a, State<Q, A>>) -> MutexGuard<'a, State<Q, A>> {
-        let Some(workers) = self.workers.as_ref().filter(|_| state.waits()) else { return state };
+        let Some((workers, _)) = self.workers.as_ref().filter(|_| state.waits()) else { return state };
         drop(state);
         workers.hurry();
         self.shared.lock()
@@ -194,6 +218,9 @@ impl<Q, A> Drop for Background<Q, A> {
     fn drop(&mut self) {
         self.shared.lock().closed = true;
         self.shared.asked.notify_one();
+        if let Some((workers, work)) = &self.workers {
+            workers.submit(Arc::clone(work));
+        }
     }
 }
 
@@ -260,12 +287,64 @@ mod tests {
     fn a_panic_takes_no_thread_away() -> anyhow::Result<()> {
         let workers = Arc::default();
         let panics = Background::shared("panics", |()| std::panic::panic_any("no answer"), &workers)?;
-        let other = Background::shared("other", |number: u32| number, &workers)?;
+        let other = Background::shared("other", |()| thread::current().id(), &workers)?;
+        let answer = || {
+            let before = Instant::now();
+            other.ask(());
+            // Nobody is asked to hurry, so that no other thread begins.
+            loop {
+                if let Some((id, _)) = other.shared.lock().answer.take() {
+                    return id;
+                }
+                assert!(before.elapsed() < Duration::from_secs(60), "the thread is gone");
+                thread::yield_now();
+            }
+        };
+        let thread = answer();
         panics.ask(());
-        other.ask(7);
-        assert_eq!(other.first_answer(Duration::from_secs(60)), Some(7));
+        assert_eq!(answer(), thread);
         let answer: Option<((), Instant)> = panics.answer();
         assert!(answer.is_none() && panics.is_busy());
+        Ok(())
+    }
+
+    /// What answers may hang when it is dropped, as a plugin does in its `close`.
+    #[test]
+    fn what_answers_is_dropped_where_it_answered() -> anyhow::Result<()> {
+        struct TellsThread(mpsc::Sender<thread::ThreadId>);
+        impl Drop for TellsThread {
+            fn drop(&mut self) {
+                let _ = self.0.send(thread::current().id());
+            }
+        }
+        let workers = Arc::default();
+        let (tell, told) = mpsc::channel();
+        let answer = || {
+            let value = TellsThread(tell.clone());
+            move |panics: bool| {
+                if panics {
+                    std::panic::panic_any("no answer");
+                }
+                let _ = &value;
+                thread::current().id()
+            }
+        };
+        let patience = Duration::from_secs(60);
+        for background in [Background::spawn("own", answer())?, Background::shared("shared", answer(), &workers)?] {
+            background.ask(false);
+            let thread = background.first_answer(patience).unwrap();
+            drop(background);
+            assert_eq!(told.recv_timeout(patience)?, thread);
+        }
+        for background in [Background::spawn("own", answer())?, Background::shared("shared", answer(), &workers)?] {
+            background.ask(true);
+            drop(background);
+            assert_ne!(told.recv_timeout(patience)?, thread::current().id());
+        }
+        // The threads end with it.
+        let background = Background::shared("shared", answer(), &workers)?;
+        drop((background, workers));
+        assert_ne!(told.recv_timeout(patience)?, thread::current().id());
         Ok(())
     }
 }

@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -16,7 +15,7 @@ const IDLE: Duration = Duration::from_secs(15);
 
 /// Work for a thread.
 pub(crate) trait Work: Send + Sync {
-    /// Does it.
+    /// Does it, and never panics.
     fn work(&self);
 
     /// What `ps -T` shows meanwhile (15 bytes of it).
@@ -52,18 +51,21 @@ impl Shared {
 
     fn serve(&self) {
         let mut state = self.lock();
-        while !state.closed {
+        loop {
             if let Some(work) = state.waiting.pop_front() {
                 state.idle -= 1;
                 drop(state);
                 set_name(work.name());
-                // Work that panics has no answer, and the next one has its turn.
-                let _ = catch_unwind(AssertUnwindSafe(|| work.work()));
+                work.work();
                 drop(work);
                 state = self.lock();
                 state.idle += 1;
                 continue;
             }
+            if state.closed {
+                break;
+            }
+            set_name("worker");
             let (next, waited) = self.work_came.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
             state = next;
             if waited.timed_out() && state.waiting.is_empty() {

@@ -44,7 +44,12 @@ impl Phases {
             self.spend_until(at.min(last), whole, &job);
             self.heed(mark);
         }
-        self.spend_until(last, whole, &job);
+        if whole > 0.0 {
+            self.spend_until(last, whole, &job);
+        } else {
+            // The clock was set back by a moment.
+            self.spend(0.0, 1.0, &job);
+        }
         for phase in self.active() {
             let peak = &mut self.phases[phase].peak_memory_mib;
             *peak = [*peak, job.process_memory_mib].into_iter().flatten().reduce(f64::max);
@@ -66,18 +71,22 @@ impl Phases {
 
     /// Adds the time up to `at` to the open phases, and its share of what the job used in `whole` seconds.
     fn spend_until(&mut self, at: f64, whole: f64, job: &ProcessMetrics) {
-        let part = (at - self.until).max(0.0);
+        let secs = (at - self.until).max(0.0);
         self.until = self.until.max(at);
-        let share = if whole > 0.0 { part / whole } else { 0.0 };
+        if secs > 0.0 {
+            self.spend(secs, secs / whole, job);
+        }
+    }
+
+    /// Adds time, and a share of what the job used.
+    fn spend(&mut self, secs: f64, share: f64, job: &ProcessMetrics) {
         for phase in self.active() {
             let phase = &mut self.phases[phase];
-            phase.secs += part;
-            if share > 0.0 {
-                let cpu = job.process_utime_secs.zip(job.process_stime_secs).map(|(user, system)| user + system);
-                add(&mut phase.cpu_secs, share, cpu);
-                add(&mut phase.disk_read_bytes, share, job.process_disk_read_bytes.map(|bytes| bytes as f64));
-                add(&mut phase.disk_write_bytes, share, job.process_disk_write_bytes.map(|bytes| bytes as f64));
-            }
+            phase.secs += secs;
+            let cpu = job.process_utime_secs.zip(job.process_stime_secs).map(|(user, system)| user + system);
+            add(&mut phase.cpu_secs, share, cpu);
+            add(&mut phase.disk_read_bytes, share, job.process_disk_read_bytes.map(|bytes| bytes as f64));
+            add(&mut phase.disk_write_bytes, share, job.process_disk_write_bytes.map(|bytes| bytes as f64));
         }
     }
 
@@ -203,6 +212,21 @@ mod tests {
         }
         let told = phases.summary().into_iter().map(|phase| (phase.name, (phase.secs * 1000.0).round()));
         assert_eq!(told.collect::<Vec<_>>(), [("one".to_owned(), 99.0), ("two".to_owned(), 47.0)]);
+    }
+
+    #[test]
+    fn what_was_used_while_the_clock_was_set_back_is_not_lost() {
+        let (mut phases, mut readable) = (Phases::default(), Readable::default());
+        for (ms, marks) in
+            [(1000, r#", "marks": [{"name": "one", "kind": "next", "at_ms": 950}]"#), (990, ""), (1040, "")]
+        {
+            let line = format!(
+                r#"{{"timestamp_ms": {ms}, "elapsed_secs": 0.05, "cpu": {{"process_utime_secs": 0.02, "process_stime_secs": 0}}{marks}}}"#
+            );
+            phases.add(&Sample::from_json(&line).unwrap(), 0.05, &mut readable);
+        }
+        let [phase] = &phases.summary()[..] else { panic!("one phase") };
+        assert!((phase.cpu_secs.unwrap() - 0.06).abs() < 1e-9, "{phase:?}");
     }
 
     #[test]

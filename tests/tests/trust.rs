@@ -290,6 +290,20 @@ fn a_found_file_counts_less_than_flags_and_variables() {
     assert_eq!((run.status.code(), text(&run.stderr).as_str()), (Some(0), ""));
     assert!(fs::read_to_string(folder.path().join("mine.jsonl")).unwrap().starts_with('{'));
     assert!(!folder.path().join("other.jsonl").exists());
+    // What was asked for on the command line is not turned off either.
+    let mut samples = |file: &str, arguments: &[&str]| {
+        write(folder.path(), file);
+        let run = track_in(folder.path(), &[arguments, &["--", "true"]].concat());
+        assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+        (text(&run.stdout).starts_with('{'), text(&run.stderr).contains("CPU time"))
+    };
+    for file in ["enabled = false", "type = 'file'\npath = 'other.jsonl'"] {
+        assert_eq!(samples(&format!("[sinks.stdout-json]\n{file}\n"), &["-o", "-"]), (true, false));
+        assert!(!folder.path().join("other.jsonl").exists());
+    }
+    assert!(samples("[sinks.summary]\nenabled = false\n", &["-o", "/dev/null", "--summary"]).1);
+    let elsewhere = ["--enable", "stdout-json", "--set", "sinks.stdout-json.stream=stdout"];
+    assert!(samples("[tracker]\nquiet = true\n", &elsewhere).0);
     // A name that is nearly that of a sink.
     write(folder.path(), "[sinks.stdout_json]\ntype = 'summary'\nenabled = false\n");
     let mut tracker = command(tracker());

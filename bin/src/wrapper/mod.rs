@@ -94,7 +94,7 @@ pub(crate) fn run(
     let pid_in_procfs = child_pid(&options.host.procfs, pid);
     if pid_in_procfs.is_none() {
         log::warn!(
-            "{} shows no process of this pid namespace; what is known of the command stays null but for its end",
+            "the command is not found in {}, which shows another pid namespace; what is known of it stays null but for its end",
             options.host.procfs.display()
         );
     }
