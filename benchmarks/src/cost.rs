@@ -52,8 +52,8 @@ pub(crate) fn print() -> anyhow::Result<()> {
     drop(strangers);
     table::note(
         "Floor and tracker run in turn on the same CPU; CPU time of all threads, from `schedstat`; medians of three turns, \
-         without PSS unless it is said. The floor reads the same files of the machine, and `stat`, `statm` and \
-         `io` of each process, through descriptors that it keeps open, and writes as many bytes.",
+         without PSS unless it is said. The floor reads the same files of the machine, and `stat` and `io` of each \
+         process, through descriptors that it keeps open, and writes as many bytes.",
     );
     Ok(())
 }

@@ -24,7 +24,7 @@ const FILES: [&str; 9] = [
     "pressure/io",
 ];
 
-/// `floor INTERVAL BYTES OUTPUT PROCFS`: reads the machine, and `stat`, `statm` and `io` of each process named on a line
+/// `floor INTERVAL BYTES OUTPUT PROCFS`: reads the machine, and `stat` and `io` of each process named on a line
 /// of its input, through descriptors that stay open as far as the limit allows, and writes so many bytes.
 pub(crate) fn run<'a>(mut arguments: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
     fn next<'a, T: FromStr>(arguments: &mut impl Iterator<Item = &'a str>) -> anyhow::Result<T> {
@@ -78,7 +78,7 @@ fn open_processes(procfs: &Path) -> anyhow::Result<Vec<Process>> {
     let mut files = Vec::new();
     for pid in std::io::stdin().lines() {
         let folder = procfs.join(pid?);
-        for path in ["stat", "statm", "io"].map(|name| folder.join(name)) {
+        for path in ["stat", "io"].map(|name| folder.join(name)) {
             let is_within = (files.len() as u64) < limit.saturating_sub(SPARE);
             files.push(if is_within { Process::Open(File::open(path)?) } else { Process::Closed(path) });
         }

@@ -291,7 +291,7 @@ fn a_found_file_counts_less_than_flags_and_variables() {
     assert!(fs::read_to_string(folder.path().join("mine.jsonl")).unwrap().starts_with('{'));
     assert!(!folder.path().join("other.jsonl").exists());
     // What was asked for on the command line is not turned off either.
-    let mut samples = |file: &str, arguments: &[&str]| {
+    let samples = |file: &str, arguments: &[&str]| {
         write(folder.path(), file);
         let run = track_in(folder.path(), &[arguments, &["--", "true"]].concat());
         assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
