@@ -19,8 +19,10 @@ const LOOK: Duration = Duration::from_secs(1);
 /// nothing: the end of the watched process wakes this one at once.
 const REST: Duration = Duration::from_secs(10);
 
-/// A look reads every process of the machine, and may take one part in so many of the time.
+/// A look reads every process of the machine, and may take one part in so many of the time; one in so many when a process has
+/// ended that the run may end with.
 const SHARE: u32 = 2000;
+const SHARE_AT_END: u32 = 20;
 
 /// With more members than this, a look removes those that have ended, so that they do not pile up.
 const MANY: usize = 4096;
@@ -37,6 +39,11 @@ pub(crate) struct Attached {
     /// The pidfd of a living member: readable when that has ended.
     living: Option<OwnedFd>,
     next_look: Instant,
+    /// When to look if the member that was waited for has ended.
+    next_urgent_look: Instant,
+    /// Whether a member has ended that was waited for, and nobody has looked for another one since.
+    has_lost_one: bool,
+    has_lost_root: bool,
     /// Since when those above this program, the only ones that are left, have done nothing.
     at_rest: Option<(Instant, HashMap<i32, [u64; 4]>)>,
 }
@@ -51,6 +58,9 @@ impl Attached {
             is_own_namespace: shows_own_pid_namespace(procfs),
             living: None,
             next_look: Instant::now() + LOOK,
+            next_urgent_look: Instant::now(),
+            has_lost_one: false,
+            has_lost_root: false,
             at_rest: None,
         };
         attached.living = attached.open(root);
@@ -62,25 +72,32 @@ impl Attached {
 
     /// The file to wait for until the next call, and for how long at most.
     pub(crate) fn next_look(&self) -> (Option<BorrowedFd<'_>>, Duration) {
-        (self.living.as_ref().map(AsFd::as_fd), if self.needs_no_look() { REST } else { LOOK })
+        let limit = match self.has_lost_one {
+            true => self.next_urgent_look.saturating_duration_since(Instant::now()),
+            false if self.needs_no_look() => REST,
+            false => LOOK,
+        };
+        (self.living.as_ref().map(AsFd::as_fd), limit)
     }
 
     /// Whether no process is left of a tree that was seen.
     pub(crate) fn has_ended(&mut self) -> bool {
-        let has_lost_one = match &self.living {
-            Some(living) => is_ready(living),
-            None => self.family.has_lost_root(),
-        };
         let began = Instant::now();
+        self.notice_ends();
         if self.family.was_seen() {
             // Before the look: a member that the look does not find has ended.
             self.family.join(self.joins.try_iter());
         }
         let is_due = began >= self.next_look && !self.needs_no_look();
-        if has_lost_one || is_due {
+        if self.has_lost_one && began >= self.next_urgent_look || is_due {
             self.family.look();
             self.living = self.family.living().and_then(|pid| self.open(pid));
-            self.next_look = began + LOOK.max(began.elapsed() * SHARE);
+            self.has_lost_one = false;
+            // Those that are left may all wait for this program.
+            let may_have_ended = self.has_lost_root && self.living.is_none();
+            let took = began.elapsed();
+            self.next_urgent_look = began + took * SHARE_AT_END;
+            self.next_look = began + LOOK.max(took * if may_have_ended { SHARE_AT_END } else { SHARE });
         }
         self.family.was_seen() && self.only_waiting_are_left(began)
     }
@@ -98,6 +115,16 @@ impl Attached {
                 self.at_rest = Some((now, above.clone()));
                 above.is_empty()
             }
+        }
+    }
+
+    fn notice_ends(&mut self) {
+        if self.living.as_ref().is_some_and(is_ready) {
+            self.living = None;
+            self.has_lost_one = true;
+        }
+        if !self.has_lost_root && self.living.is_none() && self.family.has_lost_root() {
+            (self.has_lost_root, self.has_lost_one) = (true, true);
         }
     }
 

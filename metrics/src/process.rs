@@ -43,7 +43,8 @@ pub struct ProcessMetrics {
     /// How old `process_pss_mib` is.
     #[schemars(transform = Gauge("seconds"))]
     pub process_pss_age_secs: Option<f64>,
-    /// Resident memory of the tree at the sample, in which shared memory counts about once; at least so much is in use. It adds the
+    /// Resident memory of the tree at the sample, in which shared memory counts about once; at least so much is in use, unless processes map
+    /// other files and shared memory than when PSS was read. It adds the
     /// anonymous memory of each process, less what it shared when `process_pss_mib` was read: copies of that count once PSS is read
     /// again, which is sooner when there may be many. A fork whose PSS was not read yet adds what it has more than its parent ever
     /// had. Pages of files and shared memory count as PSS showed and is still there, or as the process with the most has, and so
@@ -53,7 +54,8 @@ pub struct ProcessMetrics {
     pub process_memory_mib: Option<f64>,
     /// The most memory so far that the tree needed at one time: without page cache and mapped pages of files, which the kernel
     /// can take back; with files in `tmpfs` and memory of the kernel if a cgroup counts it; and with swap and huge pages of
-    /// `hugetlbfs` if they were there at a tick, each about once. Found at the samples it is a lower bound. `process_peak_source` says how it was found.
+    /// `hugetlbfs` if they were there at a tick, each about once. Found at the samples it lacks what came between them, but can have pages of a file that one process had
+    /// mapped only then. `process_peak_source` says how it was found.
     /// v2 `memory.peak` and `memory.stat`, v1 `memory.max_usage_in_bytes` and `memory.stat`; else as `process_peak_rss_mib` and, at
     /// the samples, `process_memory_mib`
     #[schemars(transform = Gauge("MiB"))]

@@ -39,17 +39,16 @@ impl Phases {
         let marks = || marks.iter().flat_map(|marks| &marks.0).map(|mark| (mark, mark.at_ms as f64 / 1000.0));
         let last = marks().map(|(_, at)| at.min(end + MOMENT)).fold(end.max(self.until), f64::max);
         let whole = last - self.until;
+        // A sample of no length, or whose time was set back by a moment.
+        if whole <= 0.0 {
+            self.spend(0.0, 1.0, &job);
+        }
         for (mark, at) in marks() {
             // Never backwards.
             self.spend_until(at.min(last), whole, &job);
             self.heed(mark);
         }
-        if whole > 0.0 {
-            self.spend_until(last, whole, &job);
-        } else {
-            // The clock was set back by a moment.
-            self.spend(0.0, 1.0, &job);
-        }
+        self.spend_until(last, whole, &job);
         for phase in self.active() {
             let peak = &mut self.phases[phase].peak_memory_mib;
             *peak = [*peak, job.process_memory_mib].into_iter().flatten().reduce(f64::max);
@@ -84,9 +83,14 @@ impl Phases {
             let phase = &mut self.phases[phase];
             phase.secs += secs;
             let cpu = job.process_utime_secs.zip(job.process_stime_secs).map(|(user, system)| user + system);
-            add(&mut phase.cpu_secs, share, cpu);
-            add(&mut phase.disk_read_bytes, share, job.process_disk_read_bytes.map(|bytes| bytes as f64));
-            add(&mut phase.disk_write_bytes, share, job.process_disk_write_bytes.map(|bytes| bytes as f64));
+            let sums = [
+                (&mut phase.cpu_secs, cpu),
+                (&mut phase.disk_read_bytes, job.process_disk_read_bytes.map(|bytes| bytes as f64)),
+                (&mut phase.disk_write_bytes, job.process_disk_write_bytes.map(|bytes| bytes as f64)),
+            ];
+            // What is not known of no time at all is nothing.
+            let counts = sums.into_iter().filter(|(_, value)| value.is_some() || secs > 0.0);
+            counts.for_each(|(sum, value)| add(sum, share, value));
         }
     }
 
@@ -217,9 +221,9 @@ mod tests {
     #[test]
     fn what_was_used_while_the_clock_was_set_back_is_not_lost() {
         let (mut phases, mut readable) = (Phases::default(), Readable::default());
-        for (ms, marks) in
-            [(1000, r#", "marks": [{"name": "one", "kind": "next", "at_ms": 950}]"#), (990, ""), (1040, "")]
-        {
+        let begin = r#", "marks": [{"name": "one", "kind": "begin", "at_ms": 950}]"#;
+        let end = r#", "marks": [{"name": "one", "kind": "end", "at_ms": 990}]"#;
+        for (ms, marks) in [(1000, begin), (1040, ""), (990, end)] {
             let line = format!(
                 r#"{{"timestamp_ms": {ms}, "elapsed_secs": 0.05, "cpu": {{"process_utime_secs": 0.02, "process_stime_secs": 0}}{marks}}}"#
             );

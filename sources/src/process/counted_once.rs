@@ -1,42 +1,9 @@
 //! Memory of the tree, in which memory that processes share counts about once, and never more than there is: the newest
 //! PSS shows how much each process shared, and that stays out until a later PSS shows something else.
 
+use super::current_memory::{CurrentMemory, Resident};
 use super::inheritance::Inheritance;
-use crate::job::{Image, Member};
-
-/// The memory of a process at this tick, in bytes.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct CurrentMemory {
-    pub(super) image: Image,
-    pub(super) parent: i32,
-    /// Whether it runs the program that it was forked in.
-    is_fork: bool,
-    /// What its minor faults so far can have made private or new.
-    faulted: u64,
-    resident: u64,
-    /// The most that it ever had resident or in swap, as far as that is known.
-    pub(super) most: u64,
-    /// `None` while its `status` was not read.
-    kinds: Option<Kinds>,
-    swap: u64,
-    hugetlb: u64,
-}
-
-/// Resident memory by kind when the `status` of the process was read, in bytes. The rest is pages of files.
-#[derive(Debug, Clone, Copy)]
-struct Kinds {
-    anon: u64,
-    shmem: u64,
-}
-
-/// Resident memory of a process now, in bytes.
-#[derive(Debug, Clone, Copy, Default)]
-struct Resident {
-    anon: u64,
-    shmem: u64,
-    /// Pages of files, and all of which the kind is not known yet.
-    file: u64,
-}
+use crate::job::Image;
 
 /// Anonymous memory that a process has for itself, or in common with its forks, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -71,7 +38,7 @@ pub(super) struct DeduplicatedMemory {
     pub(super) not_charged: u64,
     /// The sum of the PSS of the processes that were read, as it was then.
     pub(super) pss: u64,
-    /// So much more it can be: what was shared, and may have been copied since.
+    /// So much more it can be: what was shared, and may be copies, or memory of one process, by now.
     pub(super) doubtful: u64,
 }
 
@@ -91,6 +58,7 @@ pub(super) struct ProcessPss {
     faulted: u64,
     /// The part of its anonymous memory that is beyond its proportional share, and so that of other processes.
     shared: Anonymous,
+    private_hugetlb: u64,
     shared_hugetlb: u64,
     shmem: u64,
     file: u64,
@@ -106,54 +74,28 @@ pub(super) struct Rollup {
     pub(super) anon: Option<u64>,
     /// `Pss_Anon` and `Pss_Shmem`, which Linux has from 5.3 on.
     pub(super) kinds: Option<(u64, u64)>,
+    /// Anonymous memory in swap, and its share of that. (`Swap` counts shared memory as well, `SwapPss` does not.)
     pub(super) swap: u64,
     pub(super) swap_pss: u64,
+    pub(super) private_hugetlb: u64,
     pub(super) shared_hugetlb: u64,
+}
+
+impl Rollup {
+    /// Whether no other address space has a share in its anonymous memory.
+    pub(super) fn shares_nothing(&self) -> bool {
+        self.kinds.is_some_and(|(pss_anon, _)| self.anon.is_some_and(|anon| anon > 0 && anon <= pss_anon))
+    }
+
+    /// All of it counts in another process.
+    pub(super) fn disown(&mut self) {
+        (self.pss, self.kinds, self.swap_pss) = (0, Some((0, 0)), 0);
+        self.shared_hugetlb += std::mem::take(&mut self.private_hugetlb);
+    }
 }
 
 /// By so much, in bytes, what a process maps may differ and still counts as the same.
 const STEADY: u64 = 1 << 20;
-
-impl CurrentMemory {
-    /// The memory of a member, on a machine with pages of this size.
-    pub(super) fn new(member: &Member, page: u64) -> Self {
-        let status = member.status.unwrap_or_default();
-        let memory = status.memory;
-        let resident = member.stat.rss.saturating_mul(page);
-        Self {
-            image: member.stat.image(),
-            parent: member.stat.parent,
-            is_fork: member.stat.is_fork,
-            faulted: member.stat.minor_faults.saturating_mul(page),
-            resident,
-            most: status.peak_rss.max(resident).saturating_add(memory.swap.unwrap_or(0)),
-            // Where the kernel tells no kinds (before 4.5), all of it counts as anonymous.
-            kinds: member
-                .status
-                .map(|_| Kinds { anon: memory.anon.unwrap_or(u64::MAX), shmem: memory.shmem.unwrap_or(0) }),
-            swap: memory.swap.unwrap_or(0),
-            hugetlb: memory.hugetlb.unwrap_or(0),
-        }
-    }
-
-    /// Its resident memory by kind. What came since the kinds were read can be of any: it counts as pages of files.
-    fn split(&self) -> Resident {
-        let known = self.kinds.unwrap_or(Kinds { anon: 0, shmem: 0 });
-        let anon = known.anon.min(self.resident);
-        let shmem = known.shmem.min(self.resident - anon);
-        Resident { anon, shmem, file: self.resident - anon - shmem }
-    }
-
-    /// Without knowledge of its kinds, all of it counts as anonymous.
-    fn with_kinds(self) -> Self {
-        Self { kinds: self.kinds.or(Some(Kinds { anon: u64::MAX, shmem: 0 })), ..self }
-    }
-
-    /// Whether it may share anonymous memory with a parent.
-    fn may_inherit(&self) -> bool {
-        self.is_fork && self.image.stack != 0
-    }
-}
 
 impl ProcessPss {
     /// `before`: pages of files and shared memory, in bytes, just before the first process was read. Processes are read one
@@ -178,6 +120,7 @@ impl ProcessPss {
                 resident: bytes(anon.saturating_sub(pss_anon)),
                 swap: bytes(rollup.swap.saturating_sub(rollup.swap_pss)),
             },
+            private_hugetlb: bytes(rollup.private_hugetlb),
             shared_hugetlb: bytes(rollup.shared_hugetlb),
             shmem: if_steady(pss_shmem),
             file: if_steady(pss_file),
@@ -212,10 +155,9 @@ impl MemoryDeduplicator {
                 Err(_) => sum.add_unread(&process, 0),
             }
         }
-        self.inheritance.update(self.forks.iter().filter(|fork| fork.kinds.is_some()), alive);
-        for fork in &self.forks {
-            sum.add_unread(fork, self.inheritance.of(fork));
-        }
+        let inherited = self.inheritance.of(&self.forks, alive);
+        self.forks.iter().zip(inherited).for_each(|(fork, inherited)| sum.add_unread(fork, *inherited));
+        sum.has_lost_some = sum.read < readings.len();
         sum.total()
     }
 }
@@ -224,11 +166,20 @@ impl MemoryDeduplicator {
 #[derive(Default)]
 struct Sum {
     own: Anonymous,
-    own_hugetlb: u64,
+    /// Huge pages by the readings: those of one process alone, and the most that one shared.
+    private_hugetlb: u64,
+    shared_hugetlb: u64,
     shmem: u64,
     file: u64,
     pss: u64,
-    doubtful: u64,
+    /// How many processes were read, what they shared, and how much of it they may have written to since.
+    read: usize,
+    shared: u64,
+    copied: u64,
+    /// Whether some that were read have ended: what they had a share in is that of the others now.
+    has_lost_some: bool,
+    /// What unread forks can have from their parents.
+    inherited: u64,
     most: Resident,
     most_hugetlb: u64,
     largest: u64,
@@ -239,21 +190,20 @@ struct Sum {
 impl Sum {
     fn add_read(&mut self, process: &CurrentMemory, reading: &ProcessPss) {
         let now = self.add(process, reading.shared);
-        let copied = process.faulted.saturating_sub(reading.faulted);
-        self.doubtful = self.doubtful.saturating_add(reading.shared.all().min(copied));
+        self.read += 1;
+        let (shared, faulted) = (reading.shared.all(), process.faulted.saturating_sub(reading.faulted));
+        self.shared = self.shared.saturating_add(shared);
+        self.copied = self.copied.saturating_add(shared.min(faulted));
         self.shmem = self.shmem.saturating_add(reading.shmem.min(now.shmem));
         self.file = self.file.saturating_add(reading.file.min(now.file));
         self.pss = self.pss.saturating_add(reading.pss);
-        let shared_hugetlb = reading.shared_hugetlb.min(process.hugetlb);
-        self.own_hugetlb = self.own_hugetlb.saturating_add(process.hugetlb - shared_hugetlb);
-        self.most_hugetlb = self.most_hugetlb.max(shared_hugetlb);
+        self.private_hugetlb = self.private_hugetlb.saturating_add(reading.private_hugetlb.min(process.hugetlb));
+        self.shared_hugetlb = self.shared_hugetlb.max(reading.shared_hugetlb.min(process.hugetlb));
     }
 
     fn add_unread(&mut self, process: &CurrentMemory, inherited: u64) {
         let now = self.add(process, Anonymous { resident: inherited, swap: 0 });
-        self.doubtful = self.doubtful.saturating_add(inherited.min(now.anon.saturating_add(process.swap)));
-        // Whether others have the same ones is not known.
-        self.most_hugetlb = self.most_hugetlb.max(process.hugetlb);
+        self.inherited = self.inherited.saturating_add(inherited.min(now.anon.saturating_add(process.swap)));
     }
 
     /// Adds a process that shares so much of its anonymous memory with others.
@@ -264,6 +214,7 @@ impl Sum {
         self.own.swap = self.own.swap.saturating_add(own.swap);
         self.most.shmem = self.most.shmem.max(now.shmem);
         self.most.file = self.most.file.max(now.file);
+        self.most_hugetlb = self.most_hugetlb.max(process.hugetlb);
         let without_file = now.anon + now.shmem;
         self.largest = self.largest.max(process.resident);
         self.largest_without_file = self.largest_without_file.max(without_file);
@@ -275,13 +226,15 @@ impl Sum {
     fn total(&self) -> DeduplicatedMemory {
         let (file, shmem) = (self.file.max(self.most.file), self.shmem.max(self.most.shmem));
         let without_file = self.own.resident.saturating_add(shmem);
-        let not_charged = self.own.swap.saturating_add(self.own_hugetlb).saturating_add(self.most_hugetlb);
+        // Which of those that came later are the same is not known.
+        let hugetlb = self.private_hugetlb.saturating_add(self.shared_hugetlb).max(self.most_hugetlb);
+        let not_charged = self.own.swap.saturating_add(hugetlb);
         DeduplicatedMemory {
             resident: without_file.max(self.largest_without_file).saturating_add(file).max(self.largest),
             needed: without_file.saturating_add(not_charged).max(self.largest_needed),
             not_charged,
             pss: self.pss,
-            doubtful: self.doubtful,
+            doubtful: self.inherited.saturating_add(if self.has_lost_some { self.shared } else { self.copied }),
         }
     }
 }
@@ -292,6 +245,7 @@ fn bytes(kib: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::current_memory::Kinds;
     use super::*;
     use crate::job::Stat;
 
@@ -391,6 +345,15 @@ mod tests {
         // And one that has ended had it as well.
         let [one, other] = [2, 3].map(|pid| CurrentMemory { parent: 7, ..process(pid, 10, 900) });
         assert_eq!(sum(&[one, other], &[]), [900; 2]);
+        // What it cannot have been given is its own.
+        let workers = [2, 3].map(|pid| CurrentMemory { most: 100 * MIB, ..process(pid, 10, 100) });
+        let mut deduplicator = MemoryDeduplicator::default();
+        let mut told = |workers: [CurrentMemory; 2]| {
+            let alive = [parent, workers[0], workers[1]];
+            deduplicator.sum(alive.into_iter(), &[]).resident / MIB
+        };
+        assert_eq!(told(workers), 100);
+        assert_eq!(told([2, 3].map(|pid| process(pid, 10, 600))), 10 + 2 * 500);
         // What they come to have later is theirs.
         let mut deduplicator = MemoryDeduplicator::default();
         let mut told = |mib: u64| {
@@ -458,6 +421,7 @@ mod tests {
         assert_eq!(told(0), [300, 300, 0]);
         assert_eq!(told(50), [300, 300, 150]);
         assert_eq!(told(5000), [300, 300, 600], "no more than is shared");
+        assert_eq!(counted(&all[..2], &readings).doubtful / MIB, 400, "one that shared it has ended");
         let later = wrote(50).map(|process| read(process, [150, 0, 0]));
         assert_eq!(sum(&wrote(50), &later), [450; 2]);
         let grown = all.map(|process| with(CurrentMemory { resident: 370 * MIB, ..process }, 0, 0));
@@ -507,12 +471,17 @@ mod tests {
         let strangers = all.map(program);
         assert_eq!(told(&strangers, &[]), 3 * 30 + 400, "they may have the same huge pages");
         let reading = |process: CurrentMemory| {
-            let (swap, swap_pss, shared_hugetlb) = (30 << 10, 10 << 10, 300 << 10);
-            ProcessPss::new(process.image, 0, &Rollup { swap, swap_pss, shared_hugetlb, ..Rollup::default() }, 0)
+            let (swap, swap_pss) = (30 << 10, 10 << 10);
+            let (private_hugetlb, shared_hugetlb) = (100 << 10, 300 << 10);
+            let rollup = Rollup { swap, swap_pss, private_hugetlb, shared_hugetlb, ..Rollup::default() };
+            ProcessPss::new(process.image, 0, &rollup, 0)
         };
         let readings = all.map(reading);
         assert_eq!(told(&all, &readings), 3 * 10 + 3 * 100 + 300);
         assert_eq!(told(&all[..2], &readings), 2 * 10 + 2 * 100 + 300);
+        let more = all.map(|process| CurrentMemory { hugetlb: 650 * MIB, ..process });
+        assert_eq!(told(&more, &readings), 3 * 10 + 650, "they come to use more of the same");
+        assert_eq!(told(&more, &readings[..1]), 10 + 650);
         assert_eq!(counted(&all, &readings).needed / MIB, 3 * 10 + 630);
     }
 
@@ -530,6 +499,17 @@ mod tests {
         assert_eq!(sum(&swapped, &readings), [200, 4 * 250]);
         let one = [all[0], swapped[1], swapped[2], swapped[3]];
         assert_eq!(sum(&one, &readings)[1], 1000, "one has all of it back");
+    }
+
+    /// A process that was begun by `vfork` and has not run its program yet.
+    #[test]
+    fn two_processes_of_one_address_space_have_it_once() {
+        let [one, other] = [1, 2].map(|pid| with(process(pid, 10, 300), 20, 0));
+        let mut rollup = rollup(&other, [300, 20, 0]);
+        assert!(rollup.shares_nothing());
+        rollup.disown();
+        let same = ProcessPss::new(other.image, u64::MAX, &rollup, 0);
+        assert_eq!(sum(&[one, other], &[read(one, [300, 20, 0]), same]), [320, 300]);
     }
 
     /// Processes that come to map the same while they are read one after the other.

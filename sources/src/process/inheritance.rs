@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::counted_once::CurrentMemory;
+use super::current_memory::CurrentMemory;
 use crate::job::Image;
 
 #[derive(Default)]
 pub(super) struct Inheritance {
-    /// The most that each fork can have had from its parent when it was first seen, in bytes.
-    inherited: HashMap<Image, u64>,
-    before: HashMap<Image, u64>,
+    /// The most that each fork can have had from its parent when it was first seen, in bytes; in order.
+    known: Vec<(Image, u64)>,
+    now: Vec<u64>,
     /// The stack address and the most memory of each process. A fork has the address of its parent until it runs another
     /// program.
     by_pid: HashMap<i32, (u64, u64)>,
@@ -37,15 +37,13 @@ impl MostOfStack {
 }
 
 impl Inheritance {
-    /// Finds out about new forks, and forgets those that are not among these any more.
-    pub(super) fn update<'a>(
-        &mut self,
-        forks: impl Iterator<Item = &'a CurrentMemory> + Clone,
-        alive: impl Iterator<Item = CurrentMemory>,
-    ) {
-        std::mem::swap(&mut self.inherited, &mut self.before);
-        self.inherited.clear();
-        if forks.clone().any(|fork| !self.before.contains_key(&fork.image)) {
+    /// The most that each of these forks can have from its parent, in bytes. Others are forgotten.
+    pub(super) fn of(&mut self, forks: &[CurrentMemory], alive: impl Iterator<Item = CurrentMemory>) -> &[u64] {
+        let Self { known, now, .. } = self;
+        let find = |fork: &CurrentMemory| known.binary_search_by_key(&fork.image, |(image, _)| *image).ok();
+        now.clear();
+        now.extend(forks.iter().map(|fork| find(fork).map_or(NEW, |index| known[index].1)));
+        if now.contains(&NEW) {
             self.by_pid.clear();
             self.by_stack.clear();
             for CurrentMemory { image, most, .. } in alive {
@@ -53,21 +51,24 @@ impl Inheritance {
                 self.by_stack.entry(image.stack).or_default().add(most, image.pid);
             }
         }
-        for fork in forks {
+        for (fork, inherited) in forks.iter().zip(&mut *now).filter(|(_, inherited)| **inherited == NEW) {
             let Image { pid, stack, .. } = fork.image;
-            let from_parent = || match self.by_pid.get(&fork.parent) {
+            let of_parent = match self.by_pid.get(&fork.parent) {
                 // It may have given memory back since.
                 Some((of_parent, most)) if *of_parent == stack => *most,
                 // Its parent has ended, and it may share with any of the others.
                 _ => self.by_stack.get(&stack).map_or(0, |most| most.beside(pid)),
             };
-            let inherited = self.before.get(&fork.image).copied().unwrap_or_else(from_parent);
-            self.inherited.insert(fork.image, inherited);
+            // It has at most what it ever had itself, if that is known.
+            *inherited = of_parent.min(if fork.kinds.is_some() { fork.most } else { NEW - 1 });
         }
-    }
-
-    /// The most that a fork can have from its parent, in bytes: all of it if the fork was in no update.
-    pub(super) fn of(&self, fork: &CurrentMemory) -> u64 {
-        self.inherited.get(&fork.image).copied().unwrap_or(u64::MAX)
+        known.clear();
+        known.extend(forks.iter().zip(&*now).map(|(fork, inherited)| (fork.image, *inherited)));
+        // They are found in this order, mostly.
+        known.sort_unstable();
+        now
     }
 }
+
+/// Stands for that of a fork that is seen for the first time.
+const NEW: u64 = u64::MAX;

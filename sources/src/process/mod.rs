@@ -2,6 +2,7 @@
 
 mod account;
 mod counted_once;
+mod current_memory;
 mod inheritance;
 mod memory;
 mod peak;

@@ -1,5 +1,6 @@
 //! Who shares how much memory with whom: PSS, read rarely enough to stay within a budget, on a thread of its own.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +9,8 @@ use resource_tracker_core::Host;
 use resource_tracker_core::background::Background;
 use rustix::param::page_size;
 
-use super::counted_once::{CurrentMemory, DeduplicatedMemory, MemoryDeduplicator, ProcessPss, Rollup};
+use super::counted_once::{DeduplicatedMemory, MemoryDeduplicator, ProcessPss, Rollup};
+use super::current_memory::CurrentMemory;
 use crate::job::{Image, JobDetails, Stat};
 use crate::procfile::{folder_of_process, read_into};
 use crate::scan::{number, value_of, words};
@@ -122,9 +124,15 @@ fn begin(procfs: PathBuf) -> Option<Background<Vec<Image>, Reading>> {
         // All of these first: what is written or mapped from here on can be in no reading, or in several.
         let questions = images.into_iter().filter_map(|image| Question::of(&procfs, image, &mut buffer));
         let questions: Vec<Question> = questions.collect();
+        let mut spaces = HashSet::new();
         let sizes = questions.iter().filter_map(|question| {
-            let rollup = rollup(read_into(&question.folder.join("smaps_rollup"), &mut buffer).ok()?)?;
-            Some(ProcessPss::new(question.image, question.mapped, &rollup, question.faulted))
+            let Question { image, folder, faulted, mapped, swap } = question;
+            let mut rollup = rollup(read_into(&folder.join("smaps_rollup"), &mut buffer).ok()?, *swap)?;
+            // Processes that have one address space (`vfork`, or `CLONE_VM`) have nothing apart: PSS knows only that space.
+            if !spaces.insert((image.stack, rollup.rss, rollup.pss)) && rollup.shares_nothing() {
+                rollup.disown();
+            }
+            Some(ProcessPss::new(*image, *mapped, &rollup, *faulted))
         });
         let mut sizes: Vec<ProcessPss> = sizes.collect();
         sizes.sort_unstable_by_key(ProcessPss::image);
@@ -140,6 +148,8 @@ struct Question {
     /// What its minor faults can have made private or new, and its pages of files and shared memory, in bytes.
     faulted: u64,
     mapped: u64,
+    /// Its anonymous memory in swap, in KiB.
+    swap: u64,
 }
 
 impl Question {
@@ -149,19 +159,22 @@ impl Question {
         let folder = if stat.has_lost_leader() { folder_of_process(procfs, image.pid) } else { folder };
         let shared: u64 = words(read_into(&folder.join("statm"), buffer).ok()?).nth(2).and_then(number)?;
         let bytes = |pages: u64| pages.saturating_mul(page_size() as u64);
-        Some(Self { image, folder, faulted: bytes(stat.minor_faults), mapped: bytes(shared) })
+        let swap = value_of(read_into(&folder.join("status"), buffer).ok()?, "VmSwap").unwrap_or(0);
+        Some(Self { image, folder, faulted: bytes(stat.minor_faults), mapped: bytes(shared), swap })
     }
 }
 
-fn rollup(text: &[u8]) -> Option<Rollup> {
+/// `swap`: anonymous memory in swap, in KiB.
+fn rollup(text: &[u8], swap: u64) -> Option<Rollup> {
     let kib = |name| value_of(text, name);
     Some(Rollup {
         rss: kib("Rss")?,
         pss: kib("Pss")?,
         anon: kib("Anonymous"),
         kinds: kib("Pss_Anon").zip(kib("Pss_Shmem")),
-        swap: kib("Swap").unwrap_or(0),
-        swap_pss: kib("SwapPss").or(kib("Swap")).unwrap_or(0),
+        swap: kib("Swap").unwrap_or(0).min(swap),
+        swap_pss: kib("SwapPss").unwrap_or(swap),
+        private_hugetlb: kib("Private_Hugetlb").unwrap_or(0),
         shared_hugetlb: kib("Shared_Hugetlb").unwrap_or(0),
     })
 }
@@ -191,10 +204,12 @@ mod tests {
     #[test]
     fn what_is_read_of_a_process() {
         let text = b"55d0-7ffe ---p 00000000 00:00 0    [rollup]\nRss:   2000 kB\nPss:   900 kB\nPss_Anon: 500 kB\n\
-            Pss_File: 300 kB\nPss_Shmem: 100 kB\nAnonymous: 1000 kB\nSwap: 8 kB\nSwapPss: 4 kB\nShared_Hugetlb: 2048 kB\n";
-        let read = rollup(text).unwrap();
+            Pss_File: 300 kB\nPss_Shmem: 100 kB\nAnonymous: 1000 kB\nSwap: 8 kB\nSwapPss: 4 kB\n\
+            Shared_Hugetlb: 2048 kB\nPrivate_Hugetlb: 4096 kB\n";
+        let read = rollup(text, 6).unwrap();
         assert_eq!((read.rss, read.pss, read.anon, read.kinds), (2000, 900, Some(1000), Some((500, 100))));
-        assert_eq!((read.swap, read.swap_pss, read.shared_hugetlb), (8, 4, 2048));
-        assert!(rollup(b"Rss: 3 kB\n").is_none());
+        assert_eq!((read.swap, read.swap_pss), (6, 4), "2 of the 8 are of shared memory");
+        assert_eq!((read.shared_hugetlb, read.private_hugetlb), (2048, 4096));
+        assert!(rollup(b"Rss: 3 kB\n", 0).is_none());
     }
 }
