@@ -104,7 +104,7 @@ impl Shares {
         };
         if let Some(newest) = newest {
             // The mean may cover more than the time since the last reading.
-            let weight = self.periods(since, now) / self.periods(before, now);
+            let weight = self.periods(since, now, newest) / self.periods(before, now, newest);
             let share = |sample: &Sample| (sample.pid, Some((f64::from(sample.sm_util) * weight).min(100.0)));
             self.shares = Some(real.into_iter().map(share).collect());
             if now.saturating_sub(before) < SHORTEST {
@@ -125,9 +125,9 @@ impl Shares {
         self.period.unwrap_or(SHORTEST)
     }
 
-    /// How many samples the driver took between two times, one at least.
-    fn periods(&self, from: u64, to: u64) -> f64 {
-        let until = |time: u64| time.saturating_sub(self.newest) / self.period();
+    /// How many samples the driver took between two times, one at least, if it took one at `sampled`.
+    fn periods(&self, from: u64, to: u64, sampled: u64) -> f64 {
+        let until = |time: u64| time.saturating_sub(sampled % self.period()) / self.period();
         until(to).saturating_sub(until(from)).max(1) as f64
     }
 }
@@ -191,6 +191,18 @@ mod tests {
                 shares.of(pid)
             };
             ticks.map(read).collect()
+        }
+    }
+
+    /// The first reading with use in it comes late, when the driver has noted it twice or more.
+    #[test]
+    fn use_that_begins_before_a_late_reading_is_not_more_than_it_was() {
+        let driver = Driver { clock: 0, uses: |milli| if milli >= 1000 { vec![(7, 60.0)] } else { Vec::new() } };
+        for late in (1100..1700).step_by(13) {
+            let mut shares = Shares::default();
+            driver.shares(&mut shares, 7, 0, 1000, 100);
+            let told = driver.shares(&mut shares, 7, late, late + 1, 1)[0].unwrap_or(0.0);
+            assert!(told < 62.0, "{told} at {late} ms");
         }
     }
 
