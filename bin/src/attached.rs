@@ -1,6 +1,5 @@
 //! A process that runs already (`--pid`), and whether it and its descendants have ended.
 
-use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::mpsc::Receiver;
@@ -45,7 +44,7 @@ pub(crate) struct Attached {
     has_lost_one: bool,
     has_lost_root: bool,
     /// Since when those above this program, the only ones that are left, have done nothing.
-    at_rest: Option<(Instant, HashMap<i32, [u64; 4]>)>,
+    at_rest: Option<(Instant, Vec<(i32, [u64; 4])>)>,
 }
 
 impl Attached {
@@ -112,7 +111,7 @@ impl Attached {
         match &self.at_rest {
             Some((since, before)) if before == above => above.is_empty() || now.duration_since(*since) >= LOOK,
             _ => {
-                self.at_rest = Some((now, above.clone()));
+                self.at_rest = Some((now, above.to_vec()));
                 above.is_empty()
             }
         }

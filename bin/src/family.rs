@@ -32,7 +32,7 @@ pub(crate) struct Family {
     /// Members that may wait for the end of this program, which must not wait for theirs: what reads its output, and
     /// what started it, with what that had done by the last look.
     readers: HashSet<i32>,
-    above: HashMap<i32, [u64; 4]>,
+    above: Vec<(i32, [u64; 4])>,
 }
 
 impl Family {
@@ -45,7 +45,7 @@ impl Family {
             members: HashMap::new(),
             adopters: HashSet::new(),
             readers: HashSet::new(),
-            above: HashMap::new(),
+            above: Vec::new(),
         };
         family.look();
         family
@@ -110,7 +110,8 @@ impl Family {
         self.above.clear();
         if let Some(own) = self.own.filter(|_| !self.members.contains_key(&self.root)) {
             let (above, others): (Vec<i32>, Vec<i32>) = self.members.keys().partition(|pid| above.contains(*pid));
-            self.above = above.iter().filter_map(|pid| Some((*pid, all.get(pid)?.activity()))).collect();
+            self.above.extend(above.iter().filter_map(|pid| Some((*pid, all.get(pid)?.activity()))));
+            self.above.sort_unstable();
             self.readers = readers(&self.procfs, own, others);
         }
     }
@@ -128,15 +129,19 @@ impl Family {
     }
 
     /// What the members above this program had done by the last look, if no others are left but such as read its output.
-    pub(crate) fn left_above(&self) -> Option<&HashMap<i32, [u64; 4]>> {
-        self.living().is_none().then_some(&self.above)
+    pub(crate) fn left_above(&self) -> Option<&[(i32, [u64; 4])]> {
+        self.living().is_none().then_some(&*self.above)
     }
 
     /// A member that was alive at the last look and cannot wait for this program, preferably the root.
     pub(crate) fn living(&self) -> Option<i32> {
         let is_member = self.members.contains_key(&self.root);
-        let other =
-            || self.members.keys().find(|pid| !self.readers.contains(*pid) && !self.above.contains_key(*pid)).copied();
+        let other = || {
+            self.members
+                .keys()
+                .find(|pid| !self.readers.contains(*pid) && !self.above.iter().any(|(above, _)| above == *pid))
+                .copied()
+        };
         Some(self.root).filter(|_| is_member).or_else(other)
     }
 

@@ -84,10 +84,15 @@ impl<Q, A> Shared<Q, A> {
 }
 
 impl<Q: Send, A: Send> Work for Shared<Q, A> {
-    fn work(&self) {
+    fn work(&self, waits: bool) {
         // What panics has no answer.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(self.answer_all(self.lock()))));
-        if self.lock().closed {
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            let mut state = self.answer_all(self.lock());
+            while waits && !state.closed {
+                state = self.answer_all(self.asked.wait(state).unwrap_or_else(PoisonError::into_inner));
+            }
+        }));
+        if waits || self.lock().closed {
             self.end();
         }
     }
@@ -118,20 +123,7 @@ impl<Q: Send + 'static, A: Clone + Send + 'static> Background<Q, A> {
     /// When the system gives no thread.
     pub fn spawn(name: &str, answer: impl FnMut(Q) -> A + Send + 'static) -> io::Result<Self> {
         let background = Self::new(name, answer, None);
-        let worker = Arc::clone(&background.shared);
-        let answer_until_closed = move || {
-            let _ = catch_unwind(AssertUnwindSafe(|| {
-                let mut state = worker.lock();
-                while !state.closed {
-                    state = worker.answer_all(state);
-                    if !state.closed {
-                        state = worker.asked.wait(state).unwrap_or_else(PoisonError::into_inner);
-                    }
-                }
-            }));
-            worker.end();
-        };
-        thread::Builder::new().name(background.shared.name.clone()).spawn(answer_until_closed)?;
+        begin_thread(Arc::clone(&background.shared) as Arc<dyn Work>)?;
         Ok(background)
     }
 
@@ -212,6 +204,11 @@ impl<Q: Send + 'static, A: Clone + Send + 'static> Background<Q, A> {
         workers.hurry();
         self.shared.lock()
     }
+}
+
+fn begin_thread(work: Arc<dyn Work>) -> io::Result<()> {
+    thread::Builder::new().name(work.name().to_owned()).spawn(move || work.work(true))?;
+    Ok(())
 }
 
 impl<Q, A> Drop for Background<Q, A> {

@@ -15,8 +15,8 @@ const IDLE: Duration = Duration::from_secs(15);
 
 /// Work for a thread.
 pub(crate) trait Work: Send + Sync {
-    /// Does it, and never panics.
-    fn work(&self);
+    /// Does what there is to do, and all that comes until it is closed if it `waits`. It never panics.
+    fn work(&self, waits: bool);
 
     /// What `ps -T` shows meanwhile (15 bytes of it).
     fn name(&self) -> &str;
@@ -56,7 +56,7 @@ impl Shared {
                 state.idle -= 1;
                 drop(state);
                 set_name(work.name());
-                work.work();
+                work.work(false);
                 drop(work);
                 state = self.lock();
                 state.idle += 1;

@@ -1,7 +1,5 @@
 //! What forks can have from their parents, while it was not read yet how much they share.
 
-use std::collections::HashMap;
-
 use super::current_memory::CurrentMemory;
 use crate::job::Image;
 
@@ -10,30 +8,25 @@ pub(super) struct Inheritance {
     /// The most that each fork can have had from its parent when it was first seen, in bytes; in order.
     known: Vec<(Image, u64)>,
     now: Vec<u64>,
-    /// The stack address and the most memory of each process. A fork has the address of its parent until it runs another
-    /// program.
-    by_pid: HashMap<i32, (u64, u64)>,
-    by_stack: HashMap<u64, MostOfStack>,
+    /// All that are alive, in order.
+    all: Vec<Process>,
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Process {
+    /// A fork has the address of its parent until it runs another program.
+    stack: u64,
+    pid: i32,
+    /// The most memory that it ever had.
+    most: u64,
 }
 
 /// The two largest of the processes with one stack address.
 #[derive(Default)]
 struct MostOfStack {
+    stack: u64,
     first: (u64, i32),
     second: u64,
-}
-
-impl MostOfStack {
-    fn add(&mut self, most: u64, pid: i32) {
-        match most > self.first.0 {
-            true => self.second = std::mem::replace(&mut self.first, (most, pid)).0,
-            false => self.second = self.second.max(most),
-        }
-    }
-
-    fn beside(&self, pid: i32) -> u64 {
-        if self.first.1 == pid { self.second } else { self.first.0 }
-    }
 }
 
 impl Inheritance {
@@ -44,20 +37,27 @@ impl Inheritance {
         now.clear();
         now.extend(forks.iter().map(|fork| find(fork).map_or(NEW, |index| known[index].1)));
         if now.contains(&NEW) {
-            self.by_pid.clear();
-            self.by_stack.clear();
-            for CurrentMemory { image, most, .. } in alive {
-                self.by_pid.insert(image.pid, (image.stack, most));
-                self.by_stack.entry(image.stack).or_default().add(most, image.pid);
-            }
+            self.all.clear();
+            self.all.extend(alive.map(|CurrentMemory { image, most, .. }| {
+                let Image { pid, stack, .. } = image;
+                Process { stack, pid, most }
+            }));
+            self.all.sort_unstable();
         }
+        let mut of_stack = MostOfStack::default();
         for (fork, inherited) in forks.iter().zip(&mut *now).filter(|(_, inherited)| **inherited == NEW) {
             let Image { pid, stack, .. } = fork.image;
-            let of_parent = match self.by_pid.get(&fork.parent) {
+            let place = |of: &Process| (of.stack, of.pid);
+            let of_parent = match self.all.binary_search_by_key(&(stack, fork.parent), place) {
                 // It may have given memory back since.
-                Some((of_parent, most)) if *of_parent == stack => *most,
+                Ok(index) => self.all[index].most,
                 // Its parent has ended, and it may share with any of the others.
-                _ => self.by_stack.get(&stack).map_or(0, |most| most.beside(pid)),
+                Err(_) => {
+                    if of_stack.stack != stack {
+                        of_stack = MostOfStack::of(&self.all, stack);
+                    }
+                    of_stack.beside(pid)
+                }
             };
             // It has at most what it ever had itself, if that is known.
             *inherited = of_parent.min(if fork.kinds.is_some() { fork.most } else { NEW - 1 });
@@ -67,6 +67,24 @@ impl Inheritance {
         // They are found in this order, mostly.
         known.sort_unstable();
         now
+    }
+}
+
+impl MostOfStack {
+    fn of(all: &[Process], stack: u64) -> Self {
+        let mut found = Self { stack, ..Self::default() };
+        let first = all.partition_point(|process| process.stack < stack);
+        for Process { pid, most, .. } in all[first..].iter().take_while(|process| process.stack == stack) {
+            match *most > found.first.0 {
+                true => found.second = std::mem::replace(&mut found.first, (*most, *pid)).0,
+                false => found.second = found.second.max(*most),
+            }
+        }
+        found
+    }
+
+    fn beside(&self, pid: i32) -> u64 {
+        if self.first.1 == pid { self.second } else { self.first.0 }
     }
 }
 

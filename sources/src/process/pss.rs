@@ -1,6 +1,5 @@
 //! Who shares how much memory with whom: PSS, read rarely enough to stay within a budget, on a thread of its own.
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -124,13 +123,16 @@ fn begin(procfs: PathBuf) -> Option<Background<Vec<Image>, Reading>> {
         // All of these first: what is written or mapped from here on can be in no reading, or in several.
         let questions = images.into_iter().filter_map(|image| Question::of(&procfs, image, &mut buffer));
         let questions: Vec<Question> = questions.collect();
-        let mut spaces = HashSet::new();
+        let mut spaces = Vec::new();
         let sizes = questions.iter().filter_map(|question| {
-            let Question { image, folder, faulted, mapped, swap } = question;
+            let Question { image, is_fork, folder, faulted, mapped, swap } = question;
             let mut rollup = rollup(read_into(&folder.join("smaps_rollup"), &mut buffer).ok()?, *swap)?;
             // Processes that have one address space (`vfork`, or `CLONE_VM`) have nothing apart: PSS knows only that space.
-            if !spaces.insert((image.stack, rollup.rss, rollup.pss)) && rollup.shares_nothing() {
-                rollup.disown();
+            let space = (image.stack, rollup.rss, rollup.pss);
+            match rollup.shares_nothing() {
+                true if *is_fork && spaces.contains(&space) => rollup.disown(),
+                true => spaces.push(space),
+                false => (),
             }
             Some(ProcessPss::new(*image, *mapped, &rollup, *faulted))
         });
@@ -144,6 +146,7 @@ fn begin(procfs: PathBuf) -> Option<Background<Vec<Image>, Reading>> {
 /// A process that is about to be read.
 struct Question {
     image: Image,
+    is_fork: bool,
     folder: PathBuf,
     /// What its minor faults can have made private or new, and its pages of files and shared memory, in bytes.
     faulted: u64,
@@ -160,7 +163,8 @@ impl Question {
         let shared: u64 = words(read_into(&folder.join("statm"), buffer).ok()?).nth(2).and_then(number)?;
         let bytes = |pages: u64| pages.saturating_mul(page_size() as u64);
         let swap = value_of(read_into(&folder.join("status"), buffer).ok()?, "VmSwap").unwrap_or(0);
-        Some(Self { image, folder, faulted: bytes(stat.minor_faults), mapped: bytes(shared), swap })
+        let (faulted, mapped) = (bytes(stat.minor_faults), bytes(shared));
+        Some(Self { image, is_fork: stat.is_fork, folder, faulted, mapped, swap })
     }
 }
 

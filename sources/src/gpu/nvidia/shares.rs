@@ -125,9 +125,11 @@ impl Shares {
         self.period.unwrap_or(SHORTEST)
     }
 
-    /// How many samples the driver took between two times, one at least, if it took one at `sampled`.
-    fn periods(&self, from: u64, to: u64, sampled: u64) -> f64 {
-        let until = |time: u64| time.saturating_sub(sampled % self.period()) / self.period();
+    /// How many samples the driver took between two times, one at least, if it took one at `newest`.
+    fn periods(&self, from: u64, to: u64, newest: u64) -> f64 {
+        // The one before is nearer to them, so that what the period lacks adds up less.
+        let sampled = if self.newest > 0 { self.newest } else { newest % self.period() };
+        let until = |time: u64| time.saturating_sub(sampled) / self.period();
         until(to).saturating_sub(until(from)).max(1) as f64
     }
 }
