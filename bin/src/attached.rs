@@ -9,7 +9,7 @@ use resource_tracker_sources::shows_own_pid_namespace;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::family::Family;
+use crate::family::{Activity, Family};
 
 /// How often to look for descendants: only a living parent shows whose child a process is.
 const LOOK: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ pub(crate) struct Attached {
     has_lost_one: bool,
     has_lost_root: bool,
     /// Since when those above this program, the only ones that are left, have done nothing.
-    at_rest: Option<(Instant, Vec<(i32, [u64; 4])>)>,
+    at_rest: Option<(Instant, Vec<Activity>)>,
 }
 
 impl Attached {

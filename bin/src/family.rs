@@ -17,6 +17,9 @@ pub(crate) fn stat(procfs: &Path, pid: i32) -> Option<Stat> {
     Stat::parse(&fs::read(procfs.join(format!("{pid}/stat"))).ok()?)
 }
 
+/// A process id, and what changes when that process does something (`Stat::activity`).
+pub(crate) type Activity = (i32, [u64; 4]);
+
 /// A process and its descendants, as far as they were seen.
 pub(crate) struct Family {
     procfs: PathBuf,
@@ -32,7 +35,7 @@ pub(crate) struct Family {
     /// Members that may wait for the end of this program, which must not wait for theirs: what reads its output, and
     /// what started it, with what that had done by the last look.
     readers: HashSet<i32>,
-    above: Vec<(i32, [u64; 4])>,
+    above: Vec<Activity>,
 }
 
 impl Family {
@@ -129,7 +132,7 @@ impl Family {
     }
 
     /// What the members above this program had done by the last look, if no others are left but such as read its output.
-    pub(crate) fn left_above(&self) -> Option<&[(i32, [u64; 4])]> {
+    pub(crate) fn left_above(&self) -> Option<&[Activity]> {
         self.living().is_none().then_some(&*self.above)
     }
 
