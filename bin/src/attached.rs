@@ -88,7 +88,8 @@ impl Attached {
             self.family.join(self.joins.try_iter());
         }
         let is_due = began >= self.next_look && !self.needs_no_look();
-        if self.has_lost_one && began >= self.next_urgent_look || is_due {
+        let looks = self.has_lost_one && began >= self.next_urgent_look || is_due;
+        if looks {
             self.family.look();
             self.living = self.family.living().and_then(|pid| self.open(pid));
             self.has_lost_one = false;
@@ -98,21 +99,23 @@ impl Attached {
             self.next_urgent_look = began + took * SHARE_AT_END;
             self.next_look = began + LOOK.max(took * if may_have_ended { SHARE_AT_END } else { SHARE });
         }
-        self.family.was_seen() && self.only_waiting_are_left(began)
+        self.family.was_seen() && self.only_waiting_are_left(looks.then_some(began))
     }
 
     /// Whether no member is left but such as wait for this program. A shell that started it in the background can also be
     /// about to start something else: it waits if it does nothing for a while.
-    fn only_waiting_are_left(&mut self, now: Instant) -> bool {
+    /// `looked`: when this call looked, if it did.
+    fn only_waiting_are_left(&mut self, looked: Option<Instant>) -> bool {
         let Some(above) = self.family.left_above() else {
             self.at_rest = None;
             return false;
         };
+        let Some(now) = looked.filter(|_| !above.is_empty()) else { return above.is_empty() };
         match &self.at_rest {
-            Some((since, before)) if before == above => above.is_empty() || now.duration_since(*since) >= LOOK,
+            Some((since, before)) if before == above => now.duration_since(*since) >= LOOK,
             _ => {
                 self.at_rest = Some((now, above.to_vec()));
-                above.is_empty()
+                false
             }
         }
     }
