@@ -46,7 +46,7 @@ fn row(name: &str, machine: &Machine) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The stand-in for NVML answers at once, so that what is left is the tracker's own.
+/// A part is the stand-in's own: it looks up its environment and the age of its script at each call.
 fn gpus() -> anyhow::Result<()> {
     let library = tracker().with_file_name("libfake_nvml.so");
     if !library.exists() {

@@ -12,11 +12,8 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::inherited::Inherited;
 
-/// How the command has ended, once it has.
-static SETTLED: OnceLock<Ending> = OnceLock::new();
-
-/// From when on a request to stop ends the program at once.
-static HEEDED: OnceLock<Instant> = OnceLock::new();
+/// How the command has ended, once it has, and from when on a request to stop ends the program at once.
+static SETTLED: OnceLock<(Ending, Instant)> = OnceLock::new();
 
 /// Takes the last sample, of the state at the end.
 pub(crate) fn take_last_sample(running: &Running) {
@@ -47,10 +44,10 @@ impl Ending {
     }
 
     fn settle_before(self, heeded: Instant) {
-        let _ = (HEEDED.set(heeded), SETTLED.set(self));
+        let _ = SETTLED.set((self, heeded));
         let heeds = |stop: &Signal| {
             let action = SigAction::new(SigHandler::Handler(end_as_settled), SaFlags::empty(), SigSet::all());
-            // SAFETY: the handler makes nothing but system calls.
+            // SAFETY: the handler reads a clock, and makes nothing but system calls.
             !Inherited::ignores(*stop) && unsafe { sigaction(*stop, &action) }.is_ok()
         };
         let stops = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
@@ -61,7 +58,7 @@ impl Ending {
 
     /// The ending that was settled.
     pub(crate) fn settled() -> Option<Self> {
-        SETTLED.get().copied()
+        SETTLED.get().map(|(ending, _)| *ending)
     }
 
     /// Ends this process in the same way, without the finalisers of libraries: a thread may still be inside one of a GPU
@@ -91,8 +88,9 @@ impl Ending {
 }
 
 extern "C" fn end_as_settled(_: c_int) {
-    let is_new = HEEDED.get().is_some_and(|heeded| Instant::now() >= *heeded);
-    if let Some(ending) = Ending::settled().filter(|_| is_new) {
+    if let Some((ending, heeded)) = SETTLED.get()
+        && Instant::now() >= *heeded
+    {
         ending.end_at_once();
     }
 }

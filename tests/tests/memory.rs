@@ -227,7 +227,7 @@ fn what_children_share_with_their_parent_counts_once() {
 #[test]
 fn what_children_write_to_is_their_own() {
     // 100 + 4 x 50; nothing but PSS tells how much is copied.
-    for (budget, least) in [("0", 100.0), ("2", 295.0), ("50", 295.0)] {
+    for (budget, least) in [("0", 100.0), ("0.2", 250.0), ("2", 295.0), ("50", 295.0)] {
         let budget = format!("sources.process.pss_budget_pct={budget}");
         let job = [JOB, "fork-and-write", "4", "100", "50", "RECORDING"];
         in_time(|| {

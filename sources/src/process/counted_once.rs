@@ -74,7 +74,7 @@ pub(super) struct Rollup {
     pub(super) anon: Option<u64>,
     /// `Pss_Anon` and `Pss_Shmem`, which Linux has from 5.3 on.
     pub(super) kinds: Option<(u64, u64)>,
-    /// Anonymous memory in swap, and its share of that. (`Swap` counts shared memory as well, `SwapPss` does not.)
+    /// Anonymous memory in swap, and its share of that.
     pub(super) swap: u64,
     pub(super) swap_pss: u64,
     pub(super) private_hugetlb: u64,

@@ -125,8 +125,13 @@ fn begin(procfs: PathBuf) -> Option<Background<Vec<Image>, Reading>> {
         let questions: Vec<Question> = questions.collect();
         let mut spaces = Vec::new();
         let sizes = questions.iter().filter_map(|question| {
-            let Question { image, is_fork, folder, faulted, mapped, swap } = question;
-            let mut rollup = rollup(read_into(&folder.join("smaps_rollup"), &mut buffer).ok()?, *swap)?;
+            let Question { image, is_fork, folder, faulted, mapped } = question;
+            let mut rollup = rollup(read_into(&folder.join("smaps_rollup"), &mut buffer).ok()?)?;
+            if rollup.swap > 0 {
+                // `Swap` counts shared memory as well; `SwapPss` and this one do not.
+                let status = read_into(&folder.join("status"), &mut buffer).ok()?;
+                rollup.swap = rollup.swap.min(value_of(status, "VmSwap").unwrap_or(0));
+            }
             // Processes that have one address space (`vfork`, or `CLONE_VM`) have nothing apart: PSS knows only that space.
             let space = (image.stack, rollup.rss, rollup.pss);
             match rollup.shares_nothing() {
@@ -151,8 +156,6 @@ struct Question {
     /// What its minor faults can have made private or new, and its pages of files and shared memory, in bytes.
     faulted: u64,
     mapped: u64,
-    /// Its anonymous memory in swap, in KiB.
-    swap: u64,
 }
 
 impl Question {
@@ -162,22 +165,20 @@ impl Question {
         let folder = if stat.has_lost_leader() { folder_of_process(procfs, image.pid) } else { folder };
         let shared: u64 = words(read_into(&folder.join("statm"), buffer).ok()?).nth(2).and_then(number)?;
         let bytes = |pages: u64| pages.saturating_mul(page_size() as u64);
-        let swap = value_of(read_into(&folder.join("status"), buffer).ok()?, "VmSwap").unwrap_or(0);
         let (faulted, mapped) = (bytes(stat.minor_faults), bytes(shared));
-        Some(Self { image, is_fork: stat.is_fork, folder, faulted, mapped, swap })
+        Some(Self { image, is_fork: stat.is_fork, folder, faulted, mapped })
     }
 }
 
-/// `swap`: anonymous memory in swap, in KiB.
-fn rollup(text: &[u8], swap: u64) -> Option<Rollup> {
+fn rollup(text: &[u8]) -> Option<Rollup> {
     let kib = |name| value_of(text, name);
     Some(Rollup {
         rss: kib("Rss")?,
         pss: kib("Pss")?,
         anon: kib("Anonymous"),
         kinds: kib("Pss_Anon").zip(kib("Pss_Shmem")),
-        swap: kib("Swap").unwrap_or(0).min(swap),
-        swap_pss: kib("SwapPss").unwrap_or(swap),
+        swap: kib("Swap").unwrap_or(0),
+        swap_pss: kib("SwapPss").or(kib("Swap")).unwrap_or(0),
         private_hugetlb: kib("Private_Hugetlb").unwrap_or(0),
         shared_hugetlb: kib("Shared_Hugetlb").unwrap_or(0),
     })
@@ -210,10 +211,10 @@ mod tests {
         let text = b"55d0-7ffe ---p 00000000 00:00 0    [rollup]\nRss:   2000 kB\nPss:   900 kB\nPss_Anon: 500 kB\n\
             Pss_File: 300 kB\nPss_Shmem: 100 kB\nAnonymous: 1000 kB\nSwap: 8 kB\nSwapPss: 4 kB\n\
             Shared_Hugetlb: 2048 kB\nPrivate_Hugetlb: 4096 kB\n";
-        let read = rollup(text, 6).unwrap();
+        let read = rollup(text).unwrap();
         assert_eq!((read.rss, read.pss, read.anon, read.kinds), (2000, 900, Some(1000), Some((500, 100))));
-        assert_eq!((read.swap, read.swap_pss), (6, 4), "2 of the 8 are of shared memory");
+        assert_eq!((read.swap, read.swap_pss), (8, 4));
         assert_eq!((read.shared_hugetlb, read.private_hugetlb), (2048, 4096));
-        assert!(rollup(b"Rss: 3 kB\n", 0).is_none());
+        assert!(rollup(b"Rss: 3 kB\n").is_none());
     }
 }
