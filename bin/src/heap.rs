@@ -29,13 +29,17 @@ static WANTS: AtomicBool = AtomicBool::new(false);
 
 static RESERVE: Reserve = Reserve::new();
 
-/// Lets all threads share one heap. The C library gives each a heap of its own, for speed that nothing here needs: what
-/// one thread frees, another one uses.
-pub(crate) fn share_one() {
+/// How many heaps there are. With one, the threads that begin wait for one another more than they work.
+#[cfg(target_env = "gnu")]
+const HEAPS: libc::c_int = 2;
+
+/// Lets the threads share heaps. The C library gives each a heap of its own, for speed that nothing here needs: what one
+/// thread frees, another one uses.
+pub(crate) fn share() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it sets a number, before there is a second thread.
     unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, 1);
+        libc::mallopt(libc::M_ARENA_MAX, HEAPS);
     }
 }
 

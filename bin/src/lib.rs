@@ -92,7 +92,7 @@ pub unsafe fn start(count: c_int, arguments: *const *const c_char) -> c_int {
     let (line, arguments) =
         unsafe { (CommandLine::of(count, arguments.cast()), inherited::arguments(count, arguments)) };
     let inherited = Inherited::take(line);
-    heap::share_one();
+    heap::share();
     logger::install();
     std::panic::catch_unwind(|| run(arguments, &inherited)).unwrap_or(Ending::Exited(USAGE)).end()
 }

@@ -17,6 +17,9 @@ use crate::scan::words;
 const RECORD: usize = 1024;
 const PAGE: usize = 4096;
 
+/// Room for most files: a page of memory is shared by several of them.
+const SMALL: usize = 1024;
+
 #[derive(Debug)]
 pub(crate) struct ProcFile {
     path: PathBuf,
@@ -91,7 +94,7 @@ fn read_until(file: &File, buffer: &mut Vec<u8>, less_than: usize) -> io::Result
     })
 }
 
-/// The same of anything that `read` adds more of to a buffer with room for a page.
+/// The same of anything that `read` adds more of to the buffer, as far as there is room in it.
 fn read_all(
     buffer: &mut Vec<u8>,
     less_than: usize,
@@ -99,12 +102,15 @@ fn read_all(
 ) -> io::Result<()> {
     buffer.clear();
     loop {
-        if buffer.capacity() - buffer.len() < PAGE {
+        if buffer.capacity() == 0 {
+            buffer.reserve_exact(SMALL);
+        } else if !buffer.is_empty() && buffer.capacity() - buffer.len() < PAGE {
             // What is not written to takes no memory.
             buffer.reserve(2 * PAGE);
         }
+        let room = buffer.capacity() - buffer.len();
         match read(buffer) {
-            Ok(count) if count < less_than => return Ok(()),
+            Ok(count) if count < less_than.min(room) => return Ok(()),
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
             _ => (),
         }
@@ -181,6 +187,8 @@ pub(crate) fn percent(part: f64, whole: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// Records as `seq_file` gives them: whole ones, as many as fit a page.
@@ -188,16 +196,20 @@ mod tests {
 
     impl Records {
         fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-            let (mut begin, offset) = (0, buffer.len());
+            let (offset, room) = (buffer.len(), buffer.capacity() - buffer.len());
+            let (mut begin, mut page) = (0, Vec::new());
             for record in &self.0 {
-                if begin >= offset && buffer.len() - offset + record.len() <= PAGE {
-                    buffer.extend(record);
-                } else if buffer.len() > offset {
+                let end = begin + record.len();
+                let rest = record.get(offset.saturating_sub(begin)..).unwrap_or_default();
+                if end > offset && !page.is_empty() && page.len() + rest.len() > PAGE {
                     break;
                 }
-                begin += record.len();
+                page.extend(rest);
+                begin = end;
             }
-            Ok(buffer.len() - offset)
+            let count = page.len().min(room);
+            buffer.extend(&page[..count]);
+            Ok(count)
         }
     }
 
@@ -207,9 +219,28 @@ mod tests {
         let mut buffer = Vec::new();
         read_all(&mut buffer, 1, |buffer| records.read(buffer))?;
         assert_eq!(buffer, records.0.concat());
+        let mut buffer = Vec::with_capacity(PAGE);
         read_all(&mut buffer, PAGE - RECORD, |buffer| records.read(buffer))?;
         assert_eq!(buffer.len(), 3000, "too early");
         Ok(())
+    }
+
+    proptest! {
+        /// Whatever the room is: the first time, and when the file has grown since.
+        #[test]
+        fn records_of_any_number_are_read_whole(
+            lengths in prop::collection::vec(1..=RECORD, 0..20),
+            capacity in 0..3 * PAGE,
+            to_the_end: bool,
+        ) {
+            let records = Records(lengths.into_iter().enumerate().map(|(n, length)| vec![n as u8; length]).collect());
+            let mut buffer = Vec::with_capacity(capacity);
+            for _ in 0..2 {
+                let less_than = if to_the_end { 1 } else { PAGE - RECORD };
+                read_all(&mut buffer, less_than, |buffer| records.read(buffer)).unwrap();
+                prop_assert_eq!(&buffer, &records.0.concat());
+            }
+        }
     }
 
     #[test]

@@ -57,6 +57,10 @@ fn visit(folder: &Path, now: &mut HashMap<u64, u64>, folders: &mut Vec<PathBuf>)
 }
 
 fn add_folders(folder: &Path, folders: &mut Vec<PathBuf>) -> io::Result<()> {
+    // Only its name in the folder above it and its own `.` link to it.
+    if folder.metadata()?.nlink() == 2 {
+        return Ok(());
+    }
     let entries = std::fs::read_dir(folder)?.flatten();
     let inner = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     folders.extend(inner.map(|entry| entry.path()));

@@ -85,9 +85,9 @@ impl Source for Cgroup {
         self.read(tick, wants_pressure, out)
     }
 
-    /// Reads without the pressure: waits since its files were opened are in the first sample.
-    fn prime(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        self.read(tick, false, out)
+    /// What is counted from is read when the files are opened.
+    fn prime(&mut self, tick: &Tick, _: &mut Sections) -> anyhow::Result<()> {
+        self.open(tick)
     }
 }
 

@@ -67,10 +67,8 @@ fn from_sysfs(root: &Path, name: String, device: Option<&Device>) -> Link {
         Some(target.file_name()?.to_string_lossy().into_owned())
     };
     let is_card = is_card(root, &name);
-    let entries = std::fs::read_dir(&directory).into_iter().flatten().flatten();
-    let mut lower: Vec<String> =
-        entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_prefix("lower_")?.to_owned())).collect();
-    lower.sort_unstable();
+    // A card stands on nothing but its ports, and of these, as of what has a link, the kernel tells.
+    let tells_lower = device.is_some_and(|device| is_card || device.link.is_some());
     // A card can be a `wlan` there, which is no kind.
     let may_have_kind = !is_card && device.is_none_or(|device| device.kind.is_none());
     let kind = || {
@@ -81,12 +79,12 @@ fn from_sysfs(root: &Path, name: String, device: Option<&Device>) -> Link {
     Link {
         index: text("ifindex").and_then(|index| index.parse().ok()),
         kind: if may_have_kind { kind() } else { None },
-        lower,
+        lower: if tells_lower { Vec::new() } else { lower(&directory) },
         master: if device.is_none() { target("master") } else { None },
         mac_address: text("address"),
-        driver: target("device/driver"),
-        operstate: text("operstate"),
-        mtu: text("mtu").and_then(|mtu| mtu.parse().ok()),
+        driver: if is_card { target("device/driver") } else { None },
+        operstate: if device.is_none() { text("operstate") } else { None },
+        mtu: if device.is_none() { text("mtu").and_then(|mtu| mtu.parse().ok()) } else { None },
         is_counted: false,
         is_card,
         leads_to_other_namespace: false,
@@ -94,6 +92,15 @@ fn from_sysfs(root: &Path, name: String, device: Option<&Device>) -> Link {
         is_ethernet: device.is_none() && text("type").is_some_and(|kind| kind == libc::ARPHRD_ETHER.to_string()),
         name,
     }
+}
+
+/// The names of what it stands on.
+fn lower(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut lower: Vec<String> =
+        entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_prefix("lower_")?.to_owned())).collect();
+    lower.sort_unstable();
+    lower
 }
 
 fn complete(link: Link, device: &Device, by_index: &BTreeMap<u32, &Device>, ports: Option<&Vec<&str>>) -> Link {
@@ -116,6 +123,8 @@ fn complete(link: Link, device: &Device, by_index: &BTreeMap<u32, &Device>, port
         lower: lower.into_iter().collect(),
         master: name_of(device.master),
         mac_address: device.address.clone().or(link.mac_address),
+        operstate: device.operstate().map(str::to_owned),
+        mtu: device.mtu,
         is_card: link.is_card || device.has_parent,
         leads_to_other_namespace: device.leads_to_other_namespace,
         has_peer_here,
@@ -148,19 +157,20 @@ mod tests {
     fn files_are_read_again_when_the_kernel_says_something_else() -> anyhow::Result<()> {
         let directory = tempfile::tempdir()?;
         let mut links = Links::new(directory.path().to_owned());
-        let mut state = |state, file: &str, device: Option<Device>| -> anyhow::Result<Option<String>> {
-            let files = [("ifindex", "1\n"), ("address", "02:00:00:00:00:01\n"), ("operstate", file)];
-            write(directory.path(), "eth0", &files)?;
+        let mut kind = |state, file: &str, device: Option<Device>| -> anyhow::Result<Option<String>> {
+            let uevent = format!("DEVTYPE={file}\n");
+            let files = [("ifindex", "1\n"), ("address", "02:00:00:00:00:01\n"), ("uevent", &uevent)];
+            write(directory.path(), "port0", &files)?;
             let devices = device.map(|device| Device { operstate: Some(state), ..device });
-            let links = links.read(vec!["eth0".to_owned()], devices.into_iter().collect());
-            Ok(links[0].operstate.clone())
+            let links = links.read(vec!["port0".to_owned()], devices.into_iter().collect());
+            Ok(links[0].kind.clone())
         };
-        let eth0 = || Some(device(1, "eth0", ""));
-        assert_eq!(state(6, "up\n", eth0())?.as_deref(), Some("up"));
-        assert_eq!(state(6, "down\n", eth0())?.as_deref(), Some("up"), "the kernel says what it said");
-        assert_eq!(state(2, "down\n", eth0())?.as_deref(), Some("down"));
-        assert_eq!(state(2, "up\n", None)?.as_deref(), Some("up"), "there is no netlink");
-        assert_eq!(state(2, "down\n", None)?.as_deref(), Some("down"));
+        let port0 = || Some(device(1, "port0", ""));
+        assert_eq!(kind(6, "dsa", port0())?.as_deref(), Some("dsa"));
+        assert_eq!(kind(6, "ppp", port0())?.as_deref(), Some("dsa"), "the kernel says what it said");
+        assert_eq!(kind(2, "ppp", port0())?.as_deref(), Some("ppp"));
+        assert_eq!(kind(2, "dsa", None)?.as_deref(), Some("dsa"), "there is no netlink");
+        assert_eq!(kind(2, "ppp", None)?.as_deref(), Some("ppp"));
         Ok(())
     }
 
@@ -178,10 +188,10 @@ mod tests {
             )?;
         }
         std::fs::create_dir(root.join("eth0/device"))?;
-        write(root, "eth0", &[("uevent", "DEVTYPE=wlan\nINTERFACE=eth0\n"), ("mtu", "9000\n")])?;
-        write(root, "br0", &[("uevent", "DEVTYPE=bridge\n")])?;
+        write(root, "eth0", &[("uevent", "DEVTYPE=wlan\nINTERFACE=eth0\n"), ("mtu", "1500\n")])?;
+        write(root, "br0", &[("uevent", "DEVTYPE=bridge\n"), ("operstate", "down\n")])?;
         let devices = [
-            device(1, "eth0", ""),
+            Device { mtu: Some(9000), operstate: Some(6), ..device(1, "eth0", "") },
             device(2, "br0", "bridge"),
             Device { master: Some(2), link: Some(4), leads_to_other_namespace: true, ..device(3, "veth1", "veth") },
             Device { link: Some(1), ..device(4, "eth0.5", "vlan") },
@@ -194,7 +204,11 @@ mod tests {
         assert_eq!(kinds, [None, Some("bridge"), Some("veth"), Some("vlan"), Some("veth"), Some("veth")]);
         let lower: Vec<_> = links.iter().map(|link| link.lower.join(" ")).collect();
         assert_eq!(lower, ["", "veth1", "", "eth0", "", ""]);
-        assert_eq!((links[2].master.as_deref(), links[0].mtu), (Some("br0"), Some(9000)));
+        assert_eq!(links[2].master.as_deref(), Some("br0"));
+        assert_eq!(
+            (links[0].mtu, links[0].operstate.as_deref(), links[1].operstate.as_deref()),
+            (Some(9000), Some("up"), None)
+        );
         assert!((links[0].is_card, links[2].leads_to_other_namespace, links[4].has_peer_here) == (true, true, true));
         let counted: Vec<_> = links.iter().map(|link| link.is_counted).collect();
         assert_eq!(counted, [true, false, false, false, false, false]);
@@ -207,6 +221,18 @@ mod tests {
         assert_eq!((links[1].kind.as_deref(), links[1].lower.join(" ").as_str()), (Some("bridge"), "veth1"));
         assert_eq!((links[2].master.as_deref(), links[5].kind.as_deref()), (Some("br0"), Some("tun")));
         assert_eq!((links[0].kind.as_deref(), links[0].is_counted, links[0].index), (None, true, Some(1)));
+        assert_eq!((links[0].mtu, links[1].operstate.as_deref()), (Some(1500), Some("down")));
+        Ok(())
+    }
+
+    /// The kernel does not say what a redundant ring (hsr) is made of; sysfs does.
+    #[test]
+    fn a_ring_stands_on_its_ports() -> anyhow::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let files = [("ifindex", "3\n"), ("lower_eth1", ""), ("lower_eth0", "")];
+        write(directory.path(), "hsr0", &files)?;
+        let links = read_links(directory.path(), vec!["hsr0".to_owned()], &[device(3, "hsr0", "hsr")]);
+        assert_eq!((links[0].lower.join(" ").as_str(), links[0].is_counted), ("eth0 eth1", false));
         Ok(())
     }
 

@@ -34,6 +34,16 @@ pub(super) struct Device {
     pub(super) operstate: Option<u8>,
 }
 
+/// The states of RFC 2863 by their numbers, as sysfs prints them.
+const OPERSTATES: [&str; 7] = ["unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up"];
+
+impl Device {
+    /// As sysfs prints it.
+    pub(super) fn operstate(&self) -> Option<&'static str> {
+        OPERSTATES.get(usize::from(self.operstate?)).copied()
+    }
+}
+
 const MESSAGE_HEADER: usize = 16;
 const LINK_HEADER: usize = 16;
 const ATTRIBUTE_HEADER: usize = 4;
