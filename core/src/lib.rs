@@ -49,7 +49,7 @@ pub use sample::{Sample, Section, SectionEntry, Sections, SourceState};
 pub use schema::sample_schema;
 pub use sink::{Sink, SinkConfig, SinkContext, SinkEntry};
 pub use source::{Cadence, Host, Schedule, Source, SourceConfig, SourceEntry, Tick};
-pub use tracker::{Prepared, Running, Tracker};
+pub use tracker::{Closing, Prepared, Running, Tracker};
 
 /// What the registration macros expand to; not meant for people.
 #[doc(hidden)]

@@ -130,9 +130,11 @@ pub(crate) fn run(
     if let Some(running) = &running {
         take_last_sample(running);
     }
+    // They close while the cgroup is removed.
+    let closing = running.map(|running| running.close(outcome));
     drop(cgroup);
-    if let Some(running) = running {
-        running.finish(outcome);
+    if let Some(closing) = closing {
+        closing.wait();
     }
     ending
 }

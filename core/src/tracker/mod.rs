@@ -39,7 +39,7 @@ use sink_runner::PendingSink;
 use sink_writer::WhenClosed;
 
 pub use prepared::Prepared;
-pub use running::Running;
+pub use running::{Closing, Running};
 
 /// The shortest time between two samples.
 const SHORTEST: Duration = Duration::from_millis(1);

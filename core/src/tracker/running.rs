@@ -42,14 +42,34 @@ impl Running {
     /// Ends the run: the sinks write what waits for them and close. A sink that makes no progress is left behind after
     /// its patience, with a message.
     pub fn finish(self, outcome: Outcome) {
+        self.close(outcome).wait();
+    }
+
+    /// Ends the run as [`finish`](Self::finish) does, without waiting for the sinks: meanwhile there may be other things to
+    /// put in order.
+    pub fn close(self, outcome: Outcome) -> Closing {
         // The loop has ended already if the last sample was taken.
         let _ = self.orders.send(Order::Stop);
+        lock(&self.sinks).open().iter_mut().for_each(|sink| sink.close(outcome));
+        Closing { sinks: self.sinks, outcome }
+    }
+}
+
+/// A tracker whose run has ended, and whose sinks are closing.
+#[must_use = "sinks that are not waited for may lose what they have not written yet"]
+pub struct Closing {
+    sinks: Arc<Mutex<SinkRunners>>,
+    outcome: Outcome,
+}
+
+impl Closing {
+    /// Waits until the sinks have closed, as [`Running::finish`] does.
+    pub fn wait(self) {
         let mut sinks = lock(&self.sinks);
         let sinks = sinks.open();
-        sinks.iter_mut().for_each(|sink| sink.close(outcome));
         sinks.iter_mut().for_each(SinkRunner::wait);
         // Last, because each is called here, and can hang.
-        sinks.iter_mut().for_each(|sink| sink.finish_direct(outcome));
+        sinks.iter_mut().for_each(|sink| sink.finish_direct(self.outcome));
     }
 }
 

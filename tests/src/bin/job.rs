@@ -12,8 +12,10 @@ fn main() -> anyhow::Result<()> {
     match arguments[0].as_str() {
         "burn" => burn(number(1)?, Duration::from_millis(number(2)?)),
         "together" => together(number(1)?, number(2)? as usize, Duration::from_millis(number(3)?))?,
-        "fork" => fork(number(1)?, number(2)? as usize, 0, &arguments[3])?,
-        "fork-and-write" => fork(number(1)?, number(2)? as usize, number(3)? as usize, &arguments[4])?,
+        "fork" => fork(number(1)?, number(2)? as usize, 0, 0.0, &arguments[3])?,
+        "fork-and-write" => {
+            fork(number(1)?, number(2)? as usize, number(3)? as usize, number(4)? as f64, &arguments[5])?;
+        }
         "fork-and-churn" => fork_and_churn(number(1)?, number(2)? as usize, &arguments[3])?,
         "readers" => readers(number(1)?, number(2)? as usize, &arguments[3])?,
         "map" => map(&arguments[1], number(2)? as usize, &arguments[3])?,
@@ -114,8 +116,9 @@ fn together(workers: u64, mib: usize, time: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Holds `mib` MiB, and once that was recorded, starts children that each write to `written` MiB of it.
-fn fork(children: u64, mib: usize, written: usize, recording: &str) -> anyhow::Result<()> {
+/// Holds `mib` MiB, and once that was recorded, starts children that each write to `written` MiB of it. Ends when a sample
+/// tells that all have `told` MiB.
+fn fork(children: u64, mib: usize, written: usize, told: f64, recording: &str) -> anyhow::Result<()> {
     use std::io::Read;
     let (wait, go_on) = std::io::pipe()?;
     let mut memory = vec![0u8; mib << 20];
@@ -131,8 +134,8 @@ fn fork(children: u64, mib: usize, written: usize, recording: &str) -> anyhow::R
             return Ok(());
         }
     }
-    // PSS is read once more after the writing.
-    until_recorded(if written > 0 { 30 } else { 6 }, recording)?;
+    until_recorded(6, recording)?;
+    until_told(told, recording)?;
     std::hint::black_box(memory);
     drop(go_on);
     while nix::sys::wait::wait().is_ok() {}
@@ -208,6 +211,20 @@ fn readers(children: u64, mib: usize, recording: &str) -> anyhow::Result<()> {
 fn until_recorded(samples: usize, recording: &str) -> anyhow::Result<()> {
     let lines = std::fs::read_to_string(recording).unwrap_or_default().lines().count();
     until(recording, lines + samples, "")
+}
+
+/// Waits until a sample tells that the job has so many MiB of memory, for a minute at most.
+fn until_told(mib: f64, recording: &str) -> anyhow::Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let tells = |line: &str| {
+        let sample: serde_json::Value = serde_json::from_str(line).ok()?;
+        Some(sample["cpu"]["process_memory_mib"].as_f64()? >= mib)
+    };
+    while !std::fs::read_to_string(recording)?.lines().any(|line| tells(line) == Some(true)) {
+        anyhow::ensure!(Instant::now() < deadline, "no sample tells of {mib} MiB");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
 }
 
 /// Maps `mib` MiB of a kind, or of the file of that name, and uses them until three more samples are in the recording.
