@@ -1,6 +1,6 @@
 //! What is mounted, from which disk, and how much space there is. All of it off the sampling thread.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,6 @@ use super::shared::SharedMounts;
 use super::space::Space;
 use crate::mountinfo::{self, MountInfo};
 use crate::procfile::{attribute, percent, read_once};
-use crate::scan::{lines, words};
 
 /// How often devices and mounts are looked up again when nothing is known to have changed; space is asked for more often.
 const RELIST: Duration = Duration::from_secs(60);
@@ -32,7 +31,6 @@ pub(super) struct Facts {
 
 pub(super) struct Surveyor {
     sysfs: PathBuf,
-    partitions: PathBuf,
     mountinfo: PathBuf,
     watch: MountWatch,
     listed: Option<Instant>,
@@ -46,7 +44,6 @@ impl Surveyor {
         let mountinfo = host.procfs.join("self/mountinfo");
         Self {
             sysfs: host.sysfs.clone(),
-            partitions: host.procfs.join("partitions"),
             watch: MountWatch::new(&mountinfo),
             mountinfo,
             listed: None,
@@ -89,28 +86,12 @@ impl Surveyor {
 
     fn list_devices(&self) -> BTreeMap<String, Identity> {
         let entries = std::fs::read_dir(self.sysfs.join("block")).into_iter().flatten().flatten();
-        let with_capacity = self.with_capacity();
-        // There are many of these, whether they are in use or not.
-        let is_unused_loop =
-            |name: &str| name.starts_with("loop") && with_capacity.as_ref().is_some_and(|names| !names.contains(name));
         let identify = |entry: std::fs::DirEntry| {
             let name = kernel_name(&entry.file_name().to_string_lossy());
-            if name.starts_with("ram") || is_unused_loop(&name) {
-                return None;
-            }
             let identity = Identity::read(&entry.path(), &name)?;
             Some((name, identity))
         };
-        entries.filter_map(identify).collect()
-    }
-
-    /// The devices that have a capacity, but for hidden ones, and on old kernels for optical drives; `None` if they are not
-    /// listed.
-    fn with_capacity(&self) -> Option<BTreeSet<String>> {
-        let text = read_once(&self.partitions)?;
-        let name = |line| Some(std::str::from_utf8(words(line).nth(3)?).ok()?.to_owned());
-        // Two lines are no devices: a heading and an empty one.
-        Some(lines(&text).skip(2).filter_map(name).collect())
+        entries.filter_map(identify).filter(|(name, _)| !name.starts_with("ram")).collect()
     }
 
     fn put_paths_behind_heads(&mut self) {
