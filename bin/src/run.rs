@@ -6,7 +6,7 @@ use std::path::Path;
 
 use nix::sys::signal::SigSet;
 use resource_tracker_core::config::ByName;
-use resource_tracker_core::registry::KnownDerivation;
+use resource_tracker_core::registry::Registry;
 use resource_tracker_core::{Host, Run, SinkContext, SourceConfig, Tracker};
 use resource_tracker_metrics::RunMetrics;
 use resource_tracker_sources::{MARK_DESCRIPTORS, MarkSource, OutcomeSource, RunEnd, RunSource};
@@ -28,8 +28,6 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
     // for the command or would end this process.
     SigSet::all().thread_block()?;
     let settings = settings(cli, &file)?;
-    let derivations = settings.registry().derivations();
-    let sinks_know = SinkContext::new(!cli.command.is_empty()).with_registry(settings.registry().clone());
     let Plan { tracker: table, mut job, sources, sinks } = Plan::new(&settings)?;
     if table.detect {
         let variable = |name: &str| std::env::var(name).ok();
@@ -59,7 +57,8 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
         Some(Err(error)) => log::warn!("marks of the command are not heard: {error}"),
         None => (),
     }
-    let mut tracker = with_sources(tracker, sources, derivations)?;
+    let sinks_know = SinkContext::new(wraps).with_registry(settings.registry().clone()).with_host(host.clone());
+    let mut tracker = with_sources(tracker, sources, settings.registry(), &host)?;
     for (name, config) in sinks {
         tracker = tracker.sink_from(name, &*config, &sinks_know)?;
     }
@@ -83,15 +82,13 @@ pub(crate) fn with_run(tracker: Tracker, end: &RunEnd) -> Tracker {
 pub(crate) fn with_sources(
     mut tracker: Tracker,
     sources: ByName<Box<dyn SourceConfig>>,
-    derivations: Vec<KnownDerivation>,
+    registry: &Registry,
+    host: &Host,
 ) -> anyhow::Result<Tracker> {
     for (name, config) in sources {
         tracker = tracker.source(name, config);
     }
-    for derivation in derivations {
-        tracker = tracker.derivation(derivation.name(), derivation.build()?);
-    }
-    Ok(tracker)
+    Ok(tracker.derivations_of(registry, host)?)
 }
 
 /// A sample has at most so many words of a command, and so many bytes. To mask a word takes some microseconds, and a

@@ -12,7 +12,7 @@ use crate::derivation::{Derivation, DerivationEntry};
 use crate::plugin::{self, DerivationType, Isolation, Plugin, PluginSection, SinkType, SourceType};
 use crate::sample::SectionEntry;
 use crate::sink_entry::SinkEntry;
-use crate::source::SourceEntry;
+use crate::source::{Host, SourceEntry};
 
 /// The components that there are: those that are linked in, and those of the plugins that were loaded into it.
 #[derive(Clone, Default)]
@@ -140,14 +140,14 @@ impl KnownDerivation {
         }
     }
 
-    /// Builds it for a run.
+    /// Builds it for a run on this machine.
     ///
     /// # Errors
     /// When the process of a derivation in isolation cannot be made.
-    pub fn build(&self) -> Result<Box<dyn Derivation>, BuildError> {
+    pub fn build(&self, host: &Host) -> Result<Box<dyn Derivation>, BuildError> {
         match self.0 {
             DerivationOrigin::Linked(entry) => Ok(entry.build()),
-            DerivationOrigin::Plugin(derivation) => derivation.build().map_err(|reason| BuildError::Derivation {
+            DerivationOrigin::Plugin(derivation) => derivation.build(host).map_err(|reason| BuildError::Derivation {
                 file: derivation.file.clone(),
                 name: derivation.info.name.clone(),
                 reason: format!("{reason:#}"),

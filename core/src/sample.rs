@@ -243,6 +243,19 @@ impl Default for Sample {
 }
 
 impl Sample {
+    /// A sample of what these sources wrote, and how reading each of them went: what a test of a derivation needs.
+    pub fn of_sources<'a>(
+        elapsed: Duration,
+        sources: impl IntoIterator<Item = (&'a str, SourceState, Sections)>,
+    ) -> Self {
+        let mut sample = Self { elapsed, ..Self::default() };
+        for (name, state, sections) in sources {
+            sample.states.push((name.into(), state));
+            sample.parts.push(Arc::new(sections));
+        }
+        sample
+    }
+
     /// When the sample was taken, since the Unix epoch.
     pub fn timestamp(&self) -> Duration {
         self.timestamp

@@ -102,7 +102,7 @@ fn live(cli: &Cli, screen: &mut Screen) -> anyhow::Result<Option<Running>> {
     (run.job, run.interval, run.pid) = (job.labels, table.interval_secs.into(), job.pid);
     let end = RunEnd::default();
     let tracker = with_run(Tracker::new(run).host(host.clone()), &end).sink("view", screen.feed());
-    let tracker = with_sources(tracker, sources, settings.registry().derivations())?;
+    let tracker = with_sources(tracker, sources, settings.registry(), &host)?;
     let Some(pid) = job.pid else { return Ok(Some(tracker.start()?)) };
     if let Some(command) = command_of(&host, pid) {
         screen.set_title(&command);

@@ -1,7 +1,5 @@
 //! A derivation of a plugin that runs in this process.
 
-use std::path::Path;
-
 use anyhow::Context;
 
 use super::abi::{DerivationTable, Text, TickTable};
@@ -9,6 +7,7 @@ use super::host::HostContext;
 use super::open_state::OpenState;
 use super::types::DerivationInfo;
 use crate::owned_tick::OwnedTick;
+use crate::source::Host;
 
 /// A derivation that takes and gives everything as JSON.
 pub(super) trait JsonDerivation: Send {
@@ -21,6 +20,7 @@ pub(super) struct LocalDerivation {
     info: &'static DerivationInfo,
     table: &'static DerivationTable,
     original: *const DerivationTable,
+    host: Host,
     open: Option<OpenState>,
 }
 
@@ -32,13 +32,14 @@ impl LocalDerivation {
         info: &'static DerivationInfo,
         table: &'static DerivationTable,
         original: *const DerivationTable,
+        host: Host,
     ) -> Self {
-        Self { info, table, original, open: None }
+        Self { info, table, original, host, open: None }
     }
 
     fn open(&self, run: &str) -> anyhow::Result<OpenState> {
         let component = format!("derivation {}", self.info.name);
-        let host = HostContext::new(component, Path::new("/proc"), Path::new("/sys"), false);
+        let host = HostContext::new(component, &self.host, false);
         let open = self.table.open.context("it has no open")?;
         let (original, run) = (self.original, Text::new(run));
         // SAFETY: the contract; the host outlives the state, the others the call.

@@ -16,17 +16,19 @@ use crate::job::Run;
 use crate::owned_tick::OwnedTick;
 use crate::patience::PATIENCE;
 use crate::sample::{Sample, Sections};
-use crate::source::Tick;
+use crate::source::{Host, Tick};
 
 impl DerivationType {
     /// Builds it for a run.
     ///
     /// # Errors
     /// When its own process cannot be made.
-    pub(crate) fn build(&'static self) -> anyhow::Result<Box<dyn Derivation>> {
+    pub(crate) fn build(&'static self, host: &Host) -> anyhow::Result<Box<dyn Derivation>> {
         let derivation: Box<dyn JsonDerivation> = match &self.hosting {
-            Hosting::InProcess { table, original } => Box::new(LocalDerivation::new(&self.info, table, *original)),
-            Hosting::Isolated => Box::new(isolated::RemoteDerivation::new(self)?),
+            Hosting::InProcess { table, original } => {
+                Box::new(LocalDerivation::new(&self.info, table, *original, host.clone()))
+            }
+            Hosting::Isolated => Box::new(isolated::RemoteDerivation::new(self, host.clone())?),
         };
         Ok(Box::new(PluginDerivation { derivation: self, state: State::Begins(derivation) }))
     }

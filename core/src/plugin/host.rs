@@ -1,11 +1,11 @@
 //! The tracker as a plugin sees it.
 
 use std::ffi::c_void;
-use std::path::Path;
 use std::ptr::NonNull;
 
 use super::abi::{HostTable, RT_ABI_MINOR, RT_HOST_WRAPS_COMMAND, RT_LOG_ERROR, RT_LOG_WARN, Text};
 use super::answer::one_line;
+use crate::source::Host;
 
 /// What a component may use from `open` until it is closed: a table in a place of its own.
 ///
@@ -25,8 +25,8 @@ unsafe impl Send for HostContext {}
 
 impl HostContext {
     /// `component` is how messages name it, such as `source fans`.
-    pub(super) fn new(component: String, procfs: &Path, sysfs: &Path, wraps_command: bool) -> Self {
-        let text = |path: &Path| path.to_string_lossy().into_owned();
+    pub(super) fn new(component: String, host: &Host, wraps_command: bool) -> Self {
+        let [procfs, sysfs] = [&host.procfs, &host.sysfs].map(|path| path.to_string_lossy().into_owned());
         let table = HostTable {
             size: size_of::<HostTable>(),
             abi_minor: RT_ABI_MINOR.into(),
@@ -36,7 +36,7 @@ impl HostContext {
             procfs: Text::new(""),
             sysfs: Text::new(""),
         };
-        let shared = Box::new(Shared { table, component, procfs: text(procfs), sysfs: text(sysfs) });
+        let shared = Box::new(Shared { table, component, procfs, sysfs });
         let place = NonNull::from(Box::leak(shared));
         // SAFETY: nobody else has the pointer yet.
         let shared = unsafe { &mut *place.as_ptr() };
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn it_can_be_used_wherever_it_is_moved() {
-        let host = HostContext::new("source fans".into(), Path::new("/host/proc"), Path::new("/sys"), true);
+        let host = HostContext::new("source fans".into(), &Host::new("/host/proc", "/sys"), true);
         let table = host.table();
         let say = || {
             // SAFETY: the host is there.

@@ -1,4 +1,4 @@
-//! Components of a plugin that run in a process of their own: the same contract, behind a pipe.
+//! Components of a plugin that run in a process of their own: the same contract, behind a pair of sockets.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -111,8 +111,7 @@ impl RemoteSource {
         let request = Request::OpenSource {
             name: self.source.info.component.name.clone(),
             config: self.config.clone(),
-            procfs: self.host.procfs.clone(),
-            sysfs: self.host.sysfs.clone(),
+            machine: (&self.host).into(),
         };
         self.state = match self.ask(&request)? {
             Some(_) => RemoteState::Open { was_read: false },
@@ -148,6 +147,7 @@ pub(super) struct RemoteSink {
     supervisor: Arc<Supervisor>,
     config: String,
     wraps_command: bool,
+    host: Host,
     run: Option<String>,
     is_open: bool,
 }
@@ -160,11 +160,12 @@ impl RemoteSink {
         supervisor: Arc<Supervisor>,
         config: String,
         wraps_command: bool,
+        host: Host,
     ) -> anyhow::Result<Self> {
         if wraps_command {
             supervisor.leave_stdout()?;
         }
-        Ok(Self { sink, supervisor, config, wraps_command, run: None, is_open: false })
+        Ok(Self { sink, supervisor, config, wraps_command, host, run: None, is_open: false })
     }
 
     fn ask(&mut self, request: &Request) -> anyhow::Result<()> {
@@ -177,7 +178,8 @@ impl RemoteSink {
     fn open(&mut self) -> anyhow::Result<()> {
         if !self.is_open {
             let (name, config) = (self.sink.info.component.name.clone(), self.config.clone());
-            self.ask(&Request::OpenSink { name, config, wraps_command: self.wraps_command })?;
+            let (wraps_command, machine) = (self.wraps_command, (&self.host).into());
+            self.ask(&Request::OpenSink { name, config, wraps_command, machine })?;
             self.is_open = true;
             if let Some(run) = self.run.clone() {
                 self.ask(&Request::Start(run))?;
@@ -208,16 +210,17 @@ impl JsonSink for RemoteSink {
 pub(super) struct RemoteDerivation {
     derivation: &'static DerivationType,
     supervisor: Supervisor,
+    host: Host,
     is_open: bool,
 }
 
 impl RemoteDerivation {
     /// # Errors
     /// When no process can be made for it.
-    pub(super) fn new(derivation: &'static DerivationType) -> anyhow::Result<Self> {
+    pub(super) fn new(derivation: &'static DerivationType, host: Host) -> anyhow::Result<Self> {
         let supervisor = supervisor(&derivation.file)?;
         supervisor.leave_stdout()?;
-        Ok(Self { derivation, supervisor, is_open: false })
+        Ok(Self { derivation, supervisor, host, is_open: false })
     }
 
     fn ask(&mut self, request: &Request) -> anyhow::Result<String> {
@@ -231,7 +234,7 @@ impl JsonDerivation for RemoteDerivation {
     fn derive(&mut self, tick: &OwnedTick, run: &str, sample: &str) -> anyhow::Result<String> {
         if !self.is_open {
             let name = self.derivation.info.name.clone();
-            self.ask(&Request::OpenDerivation { name, run: run.to_owned() })?;
+            self.ask(&Request::OpenDerivation { name, run: run.to_owned(), machine: (&self.host).into() })?;
             self.is_open = true;
         }
         self.ask(&Request::Derive { tick: tick.clone(), sample: sample.to_owned() })

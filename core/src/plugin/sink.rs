@@ -1,7 +1,6 @@
 //! A sink of a plugin that runs in this process.
 
 use std::ffi::c_void;
-use std::path::Path;
 
 use anyhow::Context;
 
@@ -10,6 +9,7 @@ use super::answer::Answer;
 use super::host::HostContext;
 use super::open_state::OpenState;
 use super::types::SinkType;
+use crate::source::Host;
 
 /// Lets the plugin look at a whole configuration.
 ///
@@ -36,6 +36,7 @@ pub(super) struct LocalSink {
     original: *const SinkTable,
     config: String,
     wraps_command: bool,
+    host: Host,
     open: Option<OpenState>,
 }
 
@@ -51,14 +52,15 @@ impl LocalSink {
         original: *const SinkTable,
         config: String,
         wraps_command: bool,
+        host: Host,
     ) -> Self {
-        Self { sink, table, original, config, wraps_command, open: None }
+        Self { sink, table, original, config, wraps_command, host, open: None }
     }
 
     fn open(&mut self) -> anyhow::Result<&mut OpenState> {
         if self.open.is_none() {
             let component = format!("sink {}", self.sink.info.component.name);
-            let host = HostContext::new(component, Path::new("/proc"), Path::new("/sys"), self.wraps_command);
+            let host = HostContext::new(component, &self.host, self.wraps_command);
             let open = self.table.open.context("it has no open")?;
             let (original, config) = (self.original, Text::new(&self.config));
             // SAFETY: the contract; the host outlives the state, the others the call.

@@ -47,13 +47,15 @@ impl fmt::Debug for PluginSinkConfig {
 impl SinkConfig for PluginSinkConfig {
     /// The plugin is called on the sink's own thread only, where it may block without delaying the command.
     fn build(&self, context: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
-        let wraps_command = context.wraps_command;
+        let (wraps_command, host) = (context.wraps_command, context.host.clone());
         let config = self.config.clone();
         let json_sink: Box<dyn JsonSink> = match &self.supervisor {
-            Some(supervisor) => Box::new(RemoteSink::new(self.sink, Arc::clone(supervisor), config, wraps_command)?),
+            Some(supervisor) => {
+                Box::new(RemoteSink::new(self.sink, Arc::clone(supervisor), config, wraps_command, host)?)
+            }
             None => {
                 let (table, original) = self.sink.hosting.in_process()?;
-                Box::new(LocalSink::new(self.sink, table, original, config, wraps_command))
+                Box::new(LocalSink::new(self.sink, table, original, config, wraps_command, host))
             }
         };
         Ok(Box::new(PluginSink { sink: self.sink, json_sink, line: Vec::new() }))

@@ -1,7 +1,5 @@
 //! A source of a plugin that runs in this process.
 
-use std::path::Path;
-
 use anyhow::Context;
 
 use super::abi::{SourceTable, Text, TickTable};
@@ -11,7 +9,7 @@ use super::open_state::OpenState;
 use super::sections;
 use super::types::SourceType;
 use crate::sample::Sections;
-use crate::source::{Source, Tick};
+use crate::source::{Host, Source, Tick};
 
 /// Lets the plugin look at a whole configuration.
 ///
@@ -40,10 +38,9 @@ impl LocalSource {
         table: &'static SourceTable,
         original: *const SourceTable,
         config: &str,
-        procfs: &Path,
-        sysfs: &Path,
+        host: &Host,
     ) -> anyhow::Result<Option<Self>> {
-        let host = HostContext::new(format!("source {}", source.info.component.name), procfs, sysfs, false);
+        let host = HostContext::new(format!("source {}", source.info.component.name), host, false);
         let open = table.open.context("it has no open")?;
         let config = Text::new(config);
         // SAFETY: the contract; the host outlives the state, the others the call.

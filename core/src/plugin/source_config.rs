@@ -47,7 +47,7 @@ impl SourceConfig for PluginSourceConfig {
             return Ok(Some(Box::new(RemoteSource::new(source, Arc::clone(supervisor), self.config.clone(), host))));
         }
         let (table, original) = source.hosting.in_process()?;
-        let opened = LocalSource::open(source, table, original, &self.config, &host.procfs, &host.sysfs);
+        let opened = LocalSource::open(source, table, original, &self.config, host);
         let opened = opened.with_context(|| source.file.display().to_string())?;
         Ok(opened.map(|opened| Box::new(opened) as Box<dyn Source>))
     }

@@ -85,7 +85,7 @@ struct CallsConfig {}
 impl SinkConfig for CallsConfig {
     fn build(&self, context: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
         log::warn!("a sink is opened");
-        say(format!("open {}", context.wraps_command));
+        say(format!("open {} {}", context.wraps_command, context.host.procfs.display()));
         Ok(Box::new(CallSink))
     }
 }
@@ -201,7 +201,7 @@ fn a_source_is_described_configured_read_and_closed() {
 fn a_sink_gets_the_run_as_it_was() {
     let sink = *plugin().sinks.iter().find(|sink| sink.info.component.name == "test-calls").unwrap();
     let config = sink.configure(Map::new()).unwrap();
-    let mut open = config.build(&SinkContext::new(true)).unwrap();
+    let mut open = config.build(&SinkContext::new(true).with_host(Host::new("/host/proc", "/sys"))).unwrap();
     let mut run = Run::default();
     run.job.name = Some("nightly".into());
     open.start(&run).unwrap();
@@ -212,7 +212,7 @@ fn a_sink_gets_the_run_as_it_was() {
     open.finish(&Outcome { exit_code: Some(3), signal: None }).unwrap();
     drop(open);
     let calls = CALLS.lock().unwrap();
-    assert_eq!(*calls, ["open true", "start Some(\"nightly\") 1s", "write Some(1200.0)", "finish Some(3)"]);
+    assert_eq!(*calls, ["open true /host/proc", "start Some(\"nightly\") 1s", "write Some(1200.0)", "finish Some(3)"]);
 }
 
 /// Without the thread that it has in a run, whose answer could be late.
@@ -221,7 +221,7 @@ fn a_derivation_sees_the_sample_and_its_run() {
     let derivation = *plugin().derivations.iter().find(|derivation| derivation.info.name == "test-draught").unwrap();
     assert_eq!(derivation.info.description, "What the fans move");
     let (table, original) = derivation.hosting.in_process().unwrap();
-    let mut open = LocalDerivation::new(&derivation.info, table, original);
+    let mut open = LocalDerivation::new(&derivation.info, table, original, Host::default());
     let mut run = Run::default();
     run.job.name = Some("nightly".into());
     let run = run.to_json().to_string();

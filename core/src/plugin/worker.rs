@@ -11,7 +11,7 @@ use super::sink::{self, JsonSink, LocalSink};
 use super::source::{self, LocalSource};
 use crate::owned_tick::OwnedTick;
 use crate::sample::Sections;
-use crate::source::Source;
+use crate::source::{Host, Source};
 
 /// A request to a plugin's process. The texts are those of the contract.
 #[derive(Serialize, Deserialize)]
@@ -19,14 +19,33 @@ pub(super) enum Request {
     Describe,
     CheckSource { name: String, config: String },
     CheckSink { name: String, config: String },
-    OpenSource { name: String, config: String, procfs: PathBuf, sysfs: PathBuf },
+    OpenSource { name: String, config: String, machine: Machine },
     Collect(OwnedTick),
-    OpenSink { name: String, config: String, wraps_command: bool },
+    OpenSink { name: String, config: String, wraps_command: bool, machine: Machine },
     Start(String),
     Write(String),
     Finish(String),
-    OpenDerivation { name: String, run: String },
+    OpenDerivation { name: String, run: String, machine: Machine },
     Derive { tick: OwnedTick, sample: String },
+}
+
+/// Where a [`Host`] reads.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Machine {
+    procfs: PathBuf,
+    sysfs: PathBuf,
+}
+
+impl From<&Host> for Machine {
+    fn from(host: &Host) -> Self {
+        Self { procfs: host.procfs.clone(), sysfs: host.sysfs.clone() }
+    }
+}
+
+impl From<Machine> for Host {
+    fn from(machine: Machine) -> Self {
+        Self::new(machine.procfs, machine.sysfs)
+    }
 }
 
 /// The answer to a request.
@@ -83,10 +102,10 @@ impl Worker {
                 let (table, original) = find_sink(&name)?.hosting.in_process()?;
                 sink::check(table, original, &config)?;
             }
-            Request::OpenSource { name, config, procfs, sysfs } => {
+            Request::OpenSource { name, config, machine } => {
                 let source = find_source(&name)?;
                 let (table, original) = source.hosting.in_process()?;
-                match LocalSource::open(source, table, original, &config, &procfs, &sysfs)? {
+                match LocalSource::open(source, table, original, &config, &machine.into())? {
                     None => return Ok(Reply::Absent),
                     Some(open) => self.open = Some(Opened::Source(Box::new(open), Sections::default())),
                 }
@@ -99,19 +118,20 @@ impl Worker {
                 out.write_json(&mut text)?;
                 return Ok(Reply::Ok(String::from_utf8(text)?));
             }
-            Request::OpenSink { name, config, wraps_command } => {
+            Request::OpenSink { name, config, wraps_command, machine } => {
                 let sink = find_sink(&name)?;
                 let (table, original) = sink.hosting.in_process()?;
-                self.open = Some(Opened::Sink(Box::new(LocalSink::new(sink, table, original, config, wraps_command))));
+                let local = LocalSink::new(sink, table, original, config, wraps_command, machine.into());
+                self.open = Some(Opened::Sink(Box::new(local)));
             }
             Request::Start(text) => self.sink()?.start(&text)?,
             Request::Write(text) => self.sink()?.write(&text)?,
             Request::Finish(text) => self.sink()?.finish(&text)?,
-            Request::OpenDerivation { name, run } => {
+            Request::OpenDerivation { name, run, machine } => {
                 let found = plugin.derivations.iter().find(|derivation| derivation.info.name == name);
                 let derivation = found.copied().context("it has no such derivation any more")?;
                 let (table, original) = derivation.hosting.in_process()?;
-                let local = LocalDerivation::new(&derivation.info, table, original);
+                let local = LocalDerivation::new(&derivation.info, table, original, machine.into());
                 self.open = Some(Opened::Derivation(local, run));
             }
             Request::Derive { tick, sample } => {

@@ -31,6 +31,7 @@ use crate::derivation::Derivation;
 use crate::job::Run;
 use crate::observer::Observer;
 use crate::patience::PATIENCE;
+use crate::registry::Registry;
 use crate::sink::{Sink, SinkConfig, SinkContext};
 use crate::source::{Host, Schedule, Source, SourceConfig};
 use derive::Derivations;
@@ -92,8 +93,19 @@ impl Tracker {
         self.source(name, Box::new(ReadySource::new(source, schedule)))
     }
 
-    /// Adds a derivation. Those that are linked in or loaded are in the
-    /// [`Registry`](crate::registry::Registry::derivations).
+    /// Adds all derivations that are linked in or were loaded. They are told that this machine is read.
+    ///
+    /// # Errors
+    /// When the process of one in isolation cannot be made.
+    pub fn derivations_of(mut self, registry: &Registry, host: &Host) -> Result<Self, BuildError> {
+        for derivation in registry.derivations() {
+            self.derivations.add(derivation.name(), derivation.build(host)?);
+        }
+        Ok(self)
+    }
+
+    /// Adds a derivation. Those that are linked in, as by the crate `sources`, are added by
+    /// [`derivations_of`](Self::derivations_of).
     pub fn derivation(mut self, name: &str, derivation: Box<dyn Derivation>) -> Self {
         self.derivations.add(name, derivation);
         self

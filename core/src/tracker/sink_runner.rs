@@ -309,8 +309,10 @@ mod tests {
             given += 1;
         };
         let mut written = Vec::new();
-        // The thread may find one or two before it begins to wait.
-        let waits = (0..10).any(|_| {
+        // What it finds before it begins to wait, it writes: it is given ever more time to begin, because a busy machine may run
+        // this thread first each time.
+        let waits = (0..10).any(|turn| {
+            thread::sleep(Duration::from_millis(20 * turn));
             give();
             called.recv_timeout(Duration::from_millis(200)).map(|call| written.push(call)).is_err()
         });

@@ -97,13 +97,11 @@ fn main() -> anyhow::Result<()> {
     let settings =
         Settings::new().config_file(ConfigFile::found("embed.toml".as_ref())).switch("main", "network", false);
     let all = Arc::new(Mutex::new(Peak::default()));
-    let mut second = Tracker::new(run()).observer(job()).sink("peak", PeakSink(Arc::clone(&all)));
+    let second = Tracker::new(run()).observer(job()).sink("peak", PeakSink(Arc::clone(&all)));
+    // What follows from several sources, such as the job's share of the GPUs.
+    let mut second = second.derivations_of(settings.registry(), &Host::default())?;
     for (name, config) in settings.sources()? {
         second = second.source(name, config);
-    }
-    // What follows from several sources, such as the job's share of the GPUs.
-    for derivation in settings.registry().derivations() {
-        second = second.derivation(derivation.name(), derivation.build()?);
     }
 
     // Both at the same time: trackers share nothing.

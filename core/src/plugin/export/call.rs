@@ -12,7 +12,7 @@ use super::super::messages;
 use crate::guard::{self, panic_message};
 use crate::observer::ObservedJob;
 use crate::sample::Sections;
-use crate::source::Tick;
+use crate::source::{Host, Tick};
 
 /// A configuration, by way of the plugin's own typetag registry.
 pub(super) fn parse<T: serde::de::DeserializeOwned>(name: &str, config: &str) -> anyhow::Result<T> {
@@ -51,6 +51,15 @@ pub(super) unsafe fn guarded(
 pub(super) unsafe fn text<'a>(text: Text) -> anyhow::Result<&'a str> {
     // SAFETY: the caller's promise.
     unsafe { text.as_str() }.map_err(|problem| anyhow!(problem))
+}
+
+/// The machine that the tracker reads.
+///
+/// # Safety
+/// `host` is that of a call.
+pub(super) unsafe fn machine(host: *const HostTable) -> anyhow::Result<Host> {
+    // SAFETY: the caller's promise, and the texts live as long as the host.
+    unsafe { Ok(Host::new(text((*host).procfs)?, text((*host).sysfs)?)) }
 }
 
 /// A moment as a component of this library sees it.

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use super::super::abi::{HostTable, RT_HOST_WRAPS_COMMAND, RT_OK, Reply, SinkTable, Text};
-use super::call::{close, guarded, parse, text};
+use super::call::{self, close, guarded, parse, text};
 use super::exported::{Exported, defaults, schema};
 use crate::job::{Outcome, Run};
 use crate::name::name_forever;
@@ -60,7 +60,8 @@ unsafe extern "C" fn open_sink(
         guarded(host, reply, || {
             let entry = Exported::<_, SinkEntry>::entry(this);
             let config: Box<dyn SinkConfig> = parse(entry.name, text(config)?)?;
-            let context = SinkContext::new((*host).flags & RT_HOST_WRAPS_COMMAND != 0);
+            let wraps_command = (*host).flags & RT_HOST_WRAPS_COMMAND != 0;
+            let context = SinkContext::new(wraps_command).with_host(call::machine(host)?);
             let open = OpenSink { sink: config.build(&context)?, run: Arc::default(), host };
             *state = Box::into_raw(Box::new(open)).cast();
             Ok(RT_OK)

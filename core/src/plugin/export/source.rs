@@ -9,7 +9,7 @@ use super::super::abi::{
 use super::super::prefix::known_part;
 use super::call::{self, Written, close, guarded, parse, text};
 use super::exported::{Exported, defaults, schema};
-use crate::source::{Cadence, Host, Source, SourceConfig, SourceEntry};
+use crate::source::{Cadence, Source, SourceConfig, SourceEntry};
 
 pub(super) fn table(entry: &'static SourceEntry) -> *const SourceTable {
     let configured = parse::<Box<dyn SourceConfig>>(entry.name, "{}");
@@ -67,8 +67,7 @@ unsafe extern "C" fn open_source(
         guarded(host, reply, || {
             let entry = Exported::<_, SourceEntry>::entry(this);
             let config: Box<dyn SourceConfig> = parse(entry.name, text(config)?)?;
-            let machine = Host::new(text((*host).procfs)?, text((*host).sysfs)?);
-            let Some(source) = config.build(&machine)? else { return Ok(RT_ABSENT) };
+            let Some(source) = config.build(&call::machine(host)?)? else { return Ok(RT_ABSENT) };
             let is_primed = config.schedule().cadence != Cadence::Once;
             let open = OpenSource { source, written: Written::default(), is_primed, host };
             *state = Box::into_raw(Box::new(open)).cast();
