@@ -1,15 +1,16 @@
 //! Discards and flushes of disks: `/proc/diskstats`.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use resource_tracker_core::prelude::*;
 
-use crate::procfile::{ProcFile, SECTOR, rate};
+use crate::counter_deltas::CounterDeltas;
+use crate::procfile::{ProcFile, SECTOR};
 use crate::scan::{lines, number, words};
 
-/// Discards and flushes of every whole disk that had some: `disk_discard`. Those of a partition are its disk's. What is counted
-/// in an interval in which a disk began anew is 0.
+/// Discards and flushes of every whole disk that had some: `disk_discard`. Those of a partition are its disk's. Rates are
+/// null of a disk that was not there before, or whose counters began anew.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct DiskDiscards(pub Vec<DiskDiscardMetrics>);
@@ -21,13 +22,13 @@ pub struct DiskDiscardMetrics {
     pub device: String,
     /// Discards that were completed: blocks that a file system no longer uses. Since Linux 4.18
     #[schemars(transform = Gauge("discards/second"))]
-    pub discards_per_sec: f64,
+    pub discards_per_sec: Option<f64>,
     /// Bytes that were discarded.
     #[schemars(transform = Gauge("bytes/second"))]
-    pub discard_bytes_per_sec: f64,
+    pub discard_bytes_per_sec: Option<f64>,
     /// Flushes that were completed, as `fsync` asks for: what is in the drive's own cache is written. Since Linux 5.5
     #[schemars(transform = Gauge("flushes/second"))]
-    pub flushes_per_sec: f64,
+    pub flushes_per_sec: Option<f64>,
     /// Time that a flush took; null when none ended.
     #[schemars(transform = Gauge("milliseconds"))]
     pub flush_latency_ms: Option<f64>,
@@ -48,7 +49,8 @@ pub struct DiskDiscardConfig {}
 impl SourceConfig for DiskDiscardConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         let diskstats = ProcFile::open(host.procfs.join("diskstats"))?;
-        Ok(Some(Box::new(DiskDiscard { diskstats, disks: host.sysfs.join("block"), before: HashMap::new() })))
+        let (disks, deltas) = (host.sysfs.join("block"), CounterDeltas::new("disk-discard"));
+        Ok(Some(Box::new(DiskDiscard { diskstats, disks, known: HashMap::new(), deltas })))
     }
 }
 
@@ -56,7 +58,14 @@ struct DiskDiscard {
     diskstats: ProcFile,
     /// Has a folder for each disk, and none for a partition, whose discards are the disk's as well.
     disks: PathBuf,
-    before: HashMap<String, Counters>,
+    known: HashMap<String, Known>,
+    deltas: CounterDeltas,
+}
+
+/// What was last read of a device.
+struct Known {
+    counters: Counters,
+    is_disk: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -69,40 +78,49 @@ struct Counters {
 
 impl Source for DiskDiscard {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
-        let now: HashMap<String, Counters> = lines(self.diskstats.read()?).filter_map(parse_line).collect();
-        let before = std::mem::replace(&mut self.before, now);
-        let secs = tick.elapsed.as_secs_f64();
-        let mut list: Vec<_> = self
-            .before
-            .iter()
-            .filter(|(device, now)| (now.discards > 0 || now.flushes > 0) && self.is_disk(device))
-            .map(|(device, now)| since(device, now, before.get(device).unwrap_or(now), secs))
-            .collect();
+        let text = self.diskstats.read()?;
+        let before = std::mem::take(&mut self.known);
+        let mut list = Vec::new();
+        for (device, counters) in lines(text).filter_map(parse_line) {
+            let known = before.get(&device);
+            let is_disk = known.map_or_else(|| is_disk(&self.disks, &device), |known| known.is_disk);
+            if is_disk && (counters.discards > 0 || counters.flushes > 0) {
+                let before = known.map(|known| &known.counters);
+                list.push(since(&device, &counters, before, tick.elapsed.as_secs_f64(), &mut self.deltas));
+            }
+            self.known.insert(device, Known { counters, is_disk });
+        }
         list.sort_unstable_by(|one, other| one.device.cmp(&other.device));
         *out.section() = DiskDiscards(list);
         Ok(())
     }
 }
 
-impl DiskDiscard {
-    fn is_disk(&self, device: &str) -> bool {
-        self.disks.join(device.replace('/', "!")).exists()
-    }
+fn is_disk(disks: &Path, device: &str) -> bool {
+    disks.join(device.replace('/', "!")).exists()
 }
 
-fn since(device: &str, now: &Counters, before: &Counters, secs: f64) -> DiskDiscardMetrics {
-    let flushes = now.flushes.saturating_sub(before.flushes);
-    let millis = now.flush_millis.saturating_sub(before.flush_millis);
+fn since(
+    device: &str,
+    now: &Counters,
+    before: Option<&Counters>,
+    secs: f64,
+    deltas: &mut CounterDeltas,
+) -> DiskDiscardMetrics {
+    let mut grown = |count: fn(&Counters) -> u64| deltas.of(device, count(now), count(before?));
+    let [discards, discarded, flushes] = [grown(|it| it.discards), grown(|it| it.discarded), grown(|it| it.flushes)];
+    // The kernel keeps it in 32 bits, which go round.
+    let millis = before.and_then(|before| now.flush_millis.checked_sub(before.flush_millis));
+    let per_sec = |count: Option<u64>| count.filter(|_| secs > 0.0).map(|count| count as f64 / secs);
     DiskDiscardMetrics {
         device: device.to_owned(),
-        discards_per_sec: rate(now.discards, before.discards, secs),
-        discard_bytes_per_sec: rate(
-            now.discarded.saturating_mul(SECTOR),
-            before.discarded.saturating_mul(SECTOR),
-            secs,
-        ),
-        flushes_per_sec: rate(now.flushes, before.flushes, secs),
-        flush_latency_ms: (flushes > 0).then(|| millis as f64 / flushes as f64),
+        discards_per_sec: per_sec(discards),
+        discard_bytes_per_sec: per_sec(discarded.map(|sectors| sectors.saturating_mul(SECTOR))),
+        flushes_per_sec: per_sec(flushes),
+        flush_latency_ms: flushes
+            .filter(|flushes| *flushes > 0)
+            .zip(millis)
+            .map(|(count, ms)| ms as f64 / count as f64),
     }
 }
 
@@ -132,9 +150,15 @@ mod tests {
         let expected = Counters { flushes: 16, flush_millis: 48, ..expected };
         let line = " 259       0 nvme0n1 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 48";
         assert_eq!(name(line), Some(("nvme0n1".to_owned(), expected)));
-        let metrics = since("sda", &expected, &Counters { discarded: 4, flushes: 10, ..Counters::default() }, 2.0);
-        assert_eq!((metrics.discards_per_sec, metrics.discard_bytes_per_sec), (6.0, 2560.0));
-        assert_eq!((metrics.flushes_per_sec, metrics.flush_latency_ms), (3.0, Some(8.0)));
+        let before = Counters { discarded: 4, flushes: 10, ..Counters::default() };
+        let since = |now, before| since("sda", now, before, 2.0, &mut CounterDeltas::new("test"));
+        let metrics = since(&expected, Some(&before));
+        assert_eq!((metrics.discards_per_sec, metrics.discard_bytes_per_sec), (Some(6.0), Some(2560.0)));
+        assert_eq!((metrics.flushes_per_sec, metrics.flush_latency_ms), (Some(3.0), Some(8.0)));
+        let nothing_known = DiskDiscardMetrics { device: "sda".into(), ..DiskDiscardMetrics::default() };
+        assert_eq!(since(&expected, None), nothing_known, "it is new");
+        let anew = since(&Counters::default(), Some(&expected));
+        assert_eq!(anew, nothing_known, "it began anew");
     }
 
     #[test]
@@ -152,7 +176,7 @@ mod tests {
         let mut source = DiskDiscardConfig {}.build(&Host::new(root, root))?.ok_or(anyhow::anyhow!("absent"))?;
         let second = std::time::Duration::from_secs(1);
         let mut out = Sections::default();
-        let mut read = || -> anyhow::Result<Vec<(String, f64)>> {
+        let mut read = || -> anyhow::Result<Vec<(String, Option<f64>)>> {
             source.collect(&Tick::new(1, std::time::Instant::now(), second, second), &mut out)?;
             let list = out.get::<DiskDiscards>().map(|list| list.0.clone()).unwrap_or_default();
             Ok(list.into_iter().map(|disk| (disk.device, disk.discards_per_sec)).collect())
@@ -160,7 +184,11 @@ mod tests {
         assert_eq!(read()?, []);
         write(&[line("sda", 5), line("sda1", 5), line("cciss/c0d0", 2), line("sdb", 900)])?;
         let (cciss, sda, sdb) = ("cciss/c0d0".to_owned(), "sda".to_owned(), "sdb".to_owned());
-        assert_eq!(read()?, [(cciss, 2.0), (sda, 5.0), (sdb, 0.0)], "what came with a new disk is not of now");
+        assert_eq!(
+            read()?,
+            [(cciss, Some(2.0)), (sda, Some(5.0)), (sdb, None)],
+            "what came with a new disk is not of now"
+        );
         Ok(())
     }
 

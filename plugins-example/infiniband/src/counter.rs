@@ -4,7 +4,7 @@
 //! either the attribute PortCounters, with 32 bits for data and packets, or PortCountersExtended, with 64; in both
 //! cases the files have the same names. So they are taken for 32 bits until it is seen that they have 64:
 //!
-//! - `counters_ext` is there: older drivers (OFED before 4.0) have the 64 bits in it;
+//! - it is in `counters_ext`: older drivers (OFED before 4.0) have the 64 bits there;
 //! - `counters` has the unicast and multicast packets, which only PortCountersExtended knows;
 //! - or one of them is beyond 32 bits: some adapters have PortCountersExtended without these packets.
 

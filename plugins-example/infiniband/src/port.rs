@@ -89,16 +89,15 @@ const RATED: [(&str, &str); 4] = [
 pub(crate) struct OpenPort {
     path: PathBuf,
     width: Width,
-    /// Whether the rated counters are in `counters_ext`. Decided once: the two do not count alike.
-    extended: bool,
+    /// Which of the rated counters are in `counters_ext`. Decided once: the two do not count alike.
+    extended: [bool; 4],
     totals: [Total; 4],
 }
 
 impl OpenPort {
     pub(crate) fn new(path: PathBuf) -> Self {
-        let extended = number(&path.join("counters_ext").join(RATED[0].1)).is_some();
-        let width = if extended { Width::Bits64 } else { Width::Bits32 };
-        Self { path, width, extended, totals: Default::default() }
+        let extended = RATED.map(|(_, name)| number(&path.join("counters_ext").join(name)).is_some());
+        Self { path, width: Width::Bits32, extended, totals: Default::default() }
     }
 
     /// Reads it, `secs` after the last time.
@@ -118,25 +117,32 @@ impl OpenPort {
 
         let mut counters = numbers(&self.path.join("counters"));
         let mut rated = RATED.map(|(name, _)| counters.remove(name));
-        if self.extended {
-            let mut extended = numbers(&self.path.join("counters_ext"));
-            rated = RATED.map(|(_, name)| extended.remove(name));
-            // `port_unicast_rcv_packets` is `unicast_rcv_packets` today.
-            let todays = |name: String| name.strip_prefix("port_").map(str::to_owned).unwrap_or(name);
-            counters.extend(extended.into_iter().map(|(name, value)| (todays(name), value)));
-        }
         let beyond_32_bits = rated.iter().flatten().any(|value| *value > u32::MAX.into());
         if beyond_32_bits || counters.contains_key("unicast_rcv_packets") {
             self.width = Width::Bits64;
+        }
+        if self.extended.contains(&true) {
+            let mut extended = numbers(&self.path.join("counters_ext"));
+            for (index, (_, name)) in RATED.iter().enumerate() {
+                let value = extended.remove(*name);
+                if self.extended[index] {
+                    rated[index] = value;
+                }
+            }
+            // `port_unicast_rcv_packets` is `unicast_rcv_packets` today.
+            let todays = |name: String| name.strip_prefix("port_").map(str::to_owned).unwrap_or(name);
+            counters.extend(extended.into_iter().map(|(name, value)| (todays(name), value)));
         }
         for (name, value) in counters {
             group(&mut port, &name).insert(name, value);
         }
 
-        let mut rated = rated.into_iter();
-        let width = self.width;
-        let [rx_data, tx_data, rx_packets, tx_packets] =
-            self.totals.each_mut().map(|total| total.advance(rated.next().flatten(), width, secs));
+        let widths = self.extended.map(|extended| if extended { Width::Bits64 } else { self.width });
+        let mut rated = rated.into_iter().zip(widths);
+        let [rx_data, tx_data, rx_packets, tx_packets] = self.totals.each_mut().map(|total| {
+            let (now, width) = rated.next()?;
+            total.advance(now, width, secs)
+        });
         // In units of 4 bytes.
         port.rx_bytes_total = rx_data.map(|data| data.total.saturating_mul(4));
         port.tx_bytes_total = tx_data.map(|data| data.total.saturating_mul(4));

@@ -141,6 +141,25 @@ fn mlx4_with_an_old_driver() {
     assert_eq!((port.tx_bytes_per_sec, port.tx_bytes_total), (Some(1000.0), Some(3_602_000)));
 }
 
+/// Some of its counters have 64 bits in `counters_ext`, the others 32 in `counters`.
+#[test]
+fn a_driver_with_some_extended_counters() {
+    let root = machine("mthca0");
+    for (name, text) in [("port_rcv_data_64", "9000000000000"), ("port_xmit_packets_64", "N/A (no PMA)")] {
+        write(root.path(), &format!("mthca0/ports/1/counters_ext/{name}"), text);
+    }
+    write(root.path(), "mthca0/ports/1/counters/port_xmit_data", "4294967290");
+    write(root.path(), "mthca0/ports/1/counters/port_xmit_packets", "500");
+    let mut source = open(root.path());
+    let port = &read(&mut *source, 0)[0];
+    assert_eq!((port.rx_bytes_total, port.tx_bytes_total), (Some(36_000_000_000_000), Some(17_179_869_160)));
+    assert_eq!(port.tx_packets_total, Some(500), "there is no number in its extended file");
+    write(root.path(), "mthca0/ports/1/counters_ext/port_rcv_data_64", "9000000000100");
+    write(root.path(), "mthca0/ports/1/counters/port_xmit_data", "94");
+    let port = &read(&mut *source, 1)[0];
+    assert_eq!((port.rx_bytes_per_sec, port.tx_bytes_per_sec), (Some(400.0), Some(400.0)), "32 bits have wrapped");
+}
+
 #[test]
 fn an_adapter_with_32_bits() {
     let root = machine("mthca0");
