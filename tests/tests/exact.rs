@@ -145,28 +145,33 @@ fn a_storm_of_twenty_thousand_processes() {
 #[test]
 fn counters_of_the_hardware_on_request() {
     let recording = Recording::new();
-    let path = recording.path();
-    // What came before the first sample was not counted.
-    let job = format!("{}; exec {JOB} burn 1 500", recording.until(1, "task_clock_secs"));
+    // What came before the counters was not counted.
+    let job = format!("{}; exec {JOB} burn 1 500", recording.until_told());
+    let clock = |sample: &Json| sample["perf"]["task_clock_secs"].as_f64();
+    let said = || std::fs::read_to_string(recording.stderr()).unwrap();
+    let counts = || recording.samples().iter().any(|sample| clock(sample).is_some()) || said().contains("no counter");
     let stolen = stolen_secs();
     let mut tracker = command(tracker());
-    let output =
-        tracker.args(["-i", "100ms", "--enable", "perf,energy", "-o"]).arg(&path).args(["--", "sh", "-c", &job]);
-    let output = output.output().unwrap();
-    let (samples, said) = (samples(&std::fs::read(&path).unwrap()), text(&output.stderr));
+    tracker.args(["-i", "100ms", "--enable", "perf,energy", "-o"]).arg(recording.path()).args(["--", "sh", "-c", &job]);
+    let output = recording.run_until(&mut tracker, "there are counters, or there are none here", counts);
+    let (samples, said) = (recording.samples(), said());
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(said.lines().count() <= 2, "{said}");
-    let perf = samples.last().unwrap().get("perf");
-    let Some(perf) = perf.filter(|perf| !perf["task_clock_secs"].is_null()) else {
+    let Some(first) = samples.iter().position(|sample| clock(sample).is_some()) else {
         println!("skipped: perf events are not permitted here");
         assert!(said.contains("perf_event_paranoid"), "{said}");
         return;
     };
-    let clock: f64 = samples.iter().map(|sample| number(sample, "/perf/task_clock_secs")).sum();
+    // In between it is null where it cannot be sure that all was counted.
+    let (known, unknown): (Vec<Json>, Vec<Json>) =
+        samples[first..].iter().cloned().partition(|sample| clock(sample).is_some());
+    let perf = &known.last().unwrap()["perf"];
+    let clock: f64 = known.iter().filter_map(clock).sum();
     // The clock of perf runs on while the hypervisor has the CPU.
-    let (counted, stolen) = (cpu_time(&samples), stolen_secs() - stolen);
+    let (counted, stolen) = (cpu_time(&known), stolen_secs() - stolen);
     let is_the_same = (counted - 0.1..counted + stolen + 0.1).contains(&clock);
-    assert!(clock > 0.0 && is_the_same, "{clock} s of {counted} s, and {stolen} s were stolen");
+    assert!(clock > 0.4 && is_the_same, "{clock} s of {counted} s, and {stolen} s were stolen");
+    assert!(unknown.len() <= 1, "{unknown:?}");
     match perf["instructions"].is_null() {
         true => assert!(said.contains("no hardware counter"), "{said}"),
         false => assert!(number(perf, "/ipc") > 0.1),

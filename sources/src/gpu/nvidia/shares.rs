@@ -33,6 +33,8 @@ pub(super) fn clocks() -> Clocks {
 pub(super) struct Shares {
     /// Which clock the driver uses, once that is known.
     clock: Option<usize>,
+    /// When samples were first asked for. A driver that was just loaded remembers nothing from before.
+    first: Option<Clocks>,
     /// When samples were last asked for.
     asked: Option<Clocks>,
     /// The timestamp of the newest sample.
@@ -76,13 +78,15 @@ impl Shares {
     /// The timestamp to ask from. A time without use is not asked for again, because the mean over it would hide what
     /// comes after it; but a sample may arrive late.
     fn since(&self) -> u64 {
-        let asked = self.clock.zip(self.asked).map(|(clock, asked)| asked[clock].saturating_sub(LONGEST));
-        self.newest.max(asked.unwrap_or(0))
+        let Some((clock, (first, asked))) = self.clock.zip(self.first.zip(self.asked)) else { return self.newest };
+        self.newest.max(asked[clock].saturating_sub(LONGEST)).max(first[clock])
     }
 
     fn take(&mut self, samples: &[Sample], now: Clocks) {
         let since = self.since();
         let before = self.asked.replace(now);
+        // The minimum is for a clock that was set back.
+        self.first = Some(self.first.map_or(now, |first| [0, 1].map(|clock| first[clock].min(now[clock]))));
         let Some(clock) = self.clock else {
             // A timestamp of an unknown clock shows that the device was used, and not when.
             let is_idle = samples.iter().all(|sample| sample.pid == 0);
@@ -205,6 +209,17 @@ mod tests {
             driver.shares(&mut shares, 7, 0, 1000, 100);
             let told = driver.shares(&mut shares, 7, late, late + 1, 1)[0].unwrap_or(0.0);
             assert!(told < 62.0, "{told} at {late} ms");
+        }
+    }
+
+    /// The driver was loaded for the first reading, and has no notes from before.
+    #[test]
+    fn use_that_begins_with_the_driver_is_not_more_than_it_was() {
+        for tick in (10..400).step_by(7) {
+            let driver = Driver { clock: 0, uses: |milli| if milli >= 20 { vec![(7, 60.0)] } else { Vec::new() } };
+            let told = driver.shares(&mut Shares::default(), 7, 0, 2000, tick);
+            let most = told.iter().flatten().fold(0.0f64, |most, share| most.max(*share));
+            assert!((59.0..62.0).contains(&most), "{most} every {tick} ms: {told:?}");
         }
     }
 
