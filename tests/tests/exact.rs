@@ -170,7 +170,7 @@ fn counters_of_the_hardware_on_request() {
     // The clock of perf runs on while the hypervisor has the CPU.
     let (counted, stolen) = (cpu_time(&known), stolen_secs() - stolen);
     let is_the_same = (counted - 0.1..counted + stolen + 0.1).contains(&clock);
-    assert!(clock > 0.4 && is_the_same, "{clock} s of {counted} s, and {stolen} s were stolen");
+    assert!(clock > 0.0 && is_the_same, "{clock} s of {counted} s, and {stolen} s were stolen");
     assert!(unknown.len() <= 1, "{unknown:?}");
     match perf["instructions"].is_null() {
         true => assert!(said.contains("no hardware counter"), "{said}"),
