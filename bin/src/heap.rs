@@ -29,6 +29,9 @@ static WANTS: AtomicBool = AtomicBool::new(false);
 
 static RESERVE: Reserve = Reserve::new();
 
+/// Code of a signal that a thread sent to a thread: of the kernel's `asm-generic/siginfo.h`.
+const SI_TKILL: libc::c_int = -6;
+
 /// How many heaps there are. With one, the threads that begin wait for one another more than they work.
 #[cfg(target_env = "gnu")]
 const HEAPS: libc::c_int = 2;
@@ -48,8 +51,8 @@ pub(crate) fn outlive_want() {
     OUTLIVES_WANT.store(true, Ordering::Relaxed);
     // A SIGABRT that is ignored stays so: `exec` would not restore that for the command.
     if !Inherited::ignores(Signal::SIGABRT) {
-        let action = SigAction::new(SigHandler::Handler(at_abort), SaFlags::empty(), SigSet::empty());
-        // SAFETY: the handler makes nothing but system calls. The `exec` of the command puts the default back.
+        let action = SigAction::new(SigHandler::SigAction(at_abort), SaFlags::empty(), SigSet::empty());
+        // SAFETY: the handler makes nothing but system calls.
         let _ = unsafe { sigaction(Signal::SIGABRT, &action) };
     }
 }
@@ -57,10 +60,21 @@ pub(crate) fn outlive_want() {
 /// There is no command: the program ends where there is no memory, as others do.
 pub(crate) fn end_in_want_as_usual() {
     OUTLIVES_WANT.store(false, Ordering::Relaxed);
+    Inherited::restore_abort();
 }
 
-/// When it returns, the program ends.
-extern "C" fn at_abort(_: libc::c_int) {
+/// By `abort` the program ends when this returns. By a signal that somebody sent it would not: then the default is put
+/// back, and the same signal, which is blocked here, comes once more.
+extern "C" fn at_abort(number: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel hands over valid information, which has a sender for both codes that it is read for; the calls
+    // return numbers.
+    let is_own = unsafe { (*info).si_code == SI_TKILL && (*info).si_pid() == libc::getpid() };
+    if !is_own {
+        Inherited::restore_abort();
+        // SAFETY: a system call on a number.
+        unsafe { libc::raise(number) };
+        return;
+    }
     let may_wait = !is_first_thread() || Ending::settled().is_some();
     if OUTLIVES_WANT.load(Ordering::Relaxed) && may_wait && has_no_room() {
         wait_for_ever();

@@ -130,6 +130,13 @@ impl Inherited {
         asked == 0 && found.sa_sigaction == libc::SIG_IGN
     }
 
+    /// Puts back what SIGABRT did when the program was started: no handler is inherited. Async-signal-safe.
+    pub(crate) fn restore_abort() {
+        if !Self::ignores(Signal::SIGABRT) {
+            let _ = replace(Signal::SIGABRT, SigHandler::SigDfl);
+        }
+    }
+
     /// Unblocks all signals in this thread that were not blocked when the program started, except these.
     pub(crate) fn let_through_all_but(&self, signals: &SigSet) -> nix::Result<()> {
         let mut mask = self.mask;
@@ -170,6 +177,8 @@ impl Inherited {
     pub(crate) fn restore(&self) -> nix::Result<()> {
         restore(Signal::SIGCHLD, self.child);
         restore(Signal::SIGPIPE, self.pipe);
+        // It is heeded before the command's program begins as well.
+        Self::restore_abort();
         if let Some(mark) = &self.mark {
             mark.take_off();
         }

@@ -120,7 +120,7 @@ fn a_command_that_goes_on_or_ends_before_its_program_wakes_the_tracker() {
 
 #[test]
 fn a_signal_to_the_tracker_reaches_a_command_before_its_program() {
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1] {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGABRT] {
         let mut run = Searching::start();
         kill(pid(&run.tracker), signal).unwrap();
         assert_eq!(run.end().signal(), Some(signal as i32));

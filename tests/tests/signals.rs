@@ -96,9 +96,11 @@ fn a_run_without_a_command_ends_by_the_signals_that_it_ends_by_without_such_a_pl
         let output = stop_after(1, &mut fake("thread", &["-i", "50ms"]));
         assert!(output.status.success(), "{output:?}");
     }
-    let (mut child, ..) = start(&mut fake("thread", &["-i", "50ms"]));
-    kill(pid(&child), Signal::SIGUSR1).unwrap();
-    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGUSR1));
+    for signal in [Signal::SIGUSR1, Signal::SIGABRT] {
+        let (mut child, ..) = start(&mut fake("thread", &["-i", "50ms"]));
+        kill(pid(&child), signal).unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(signal as i32));
+    }
 }
 
 /// What the run still waits for is not worth more than the user's patience, from the end of the command on.
