@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 
 use resource_tracker_core::Settings;
 use resource_tracker_core::config::{ConfigError, ConfigErrorKind, Origin};
-use resource_tracker_core::registry::Kind;
+use resource_tracker_core::registry::ComponentKind;
 use resource_tracker_sinks::Format;
 use serde::Serialize;
 
@@ -89,7 +89,7 @@ pub(crate) fn default_sink(
 /// Names both sinks and the ways out.
 pub(crate) fn check_streams(settings: &Settings, wraps_command: bool) -> Result<(), ConfigError> {
     let mut taken: Vec<(String, String)> = Vec::new();
-    for sink in settings.components(Kind::Sink)?.into_iter().filter(|sink| sink.state.on) {
+    for sink in settings.components(ComponentKind::Sink)?.into_iter().filter(|sink| sink.state.on) {
         if !TO_STREAMS.contains(&sink.component_type.name) {
             continue;
         }

@@ -135,7 +135,7 @@ pub(crate) const KNOWN_TABLES: [KnownTable; 3] = [
 #[cfg(test)]
 mod tests {
     use resource_tracker_core::config::NEEDS_NAMED_FILE;
-    use resource_tracker_core::registry::{Kind, Registry};
+    use resource_tracker_core::registry::{ComponentKind, Registry};
 
     use super::*;
 
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn of_every_key_it_is_known_whether_it_needs_a_named_file() {
         let registry = Registry::new();
-        let components = Kind::all().flat_map(|kind| {
+        let components = ComponentKind::all().flat_map(|kind| {
             let table = move |name: &str| format!("{}.{name}", kind.table());
             registry.of(kind).into_iter().map(move |component| (table(component.name), component.schema()))
         });

@@ -2,7 +2,7 @@
 
 use resource_tracker_core::Settings;
 use resource_tracker_core::config::{ConfigError, ConfigErrorKind, Origin};
-use resource_tracker_core::registry::{Kind, nearest};
+use resource_tracker_core::registry::{ComponentKind, nearest};
 use resource_tracker_sources::HostField;
 
 use crate::tables::SENTINEL;
@@ -81,13 +81,14 @@ pub(crate) fn suppress(mut settings: Settings) -> Settings {
     }
     let origin = fields.iter().map(|field| of_host(field)).collect::<Vec<_>>().join(", ");
     // Errors in a component or in its list are reported where it is built.
-    let sources = settings.components(Kind::Source).unwrap_or_default();
+    let sources = settings.components(ComponentKind::Source).unwrap_or_default();
     for source in sources.into_iter().filter(|source| source.component_type.name == "host") {
         let list = source.values().remove("suppress").unwrap_or_else(|| serde_json::json!([]));
         if let Ok(mut list) = serde_json::from_value::<Vec<String>>(list) {
             list.extend(fields.iter().map(|field| (*field).to_owned()));
             // This layer is above all others, because its list includes theirs.
-            settings = settings.set_at(Origin::flag(&origin), [Kind::Source.table(), &source.name, "suppress"], list);
+            settings =
+                settings.set_at(Origin::flag(&origin), [ComponentKind::Source.table(), &source.name, "suppress"], list);
         }
     }
     settings

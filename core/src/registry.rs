@@ -23,32 +23,32 @@ pub struct Registry {
 /// Whether a component reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum ComponentKind {
     /// It reads.
     Source,
     /// It writes.
     Sink,
 }
 
-impl Kind {
+impl ComponentKind {
     /// All that there are.
     pub fn all() -> impl Iterator<Item = Self> {
-        [Kind::Source, Kind::Sink].into_iter()
+        [ComponentKind::Source, ComponentKind::Sink].into_iter()
     }
 
     /// The table of the configuration that holds such components.
     pub fn table(self) -> &'static str {
         match self {
-            Kind::Source => "sources",
-            Kind::Sink => "sinks",
+            ComponentKind::Source => "sources",
+            ComponentKind::Sink => "sinks",
         }
     }
 
     /// What one such component is called.
     pub fn noun(self) -> &'static str {
         match self {
-            Kind::Source => "source",
-            Kind::Sink => "sink",
+            ComponentKind::Source => "source",
+            ComponentKind::Sink => "sink",
         }
     }
 }
@@ -58,7 +58,7 @@ impl Kind {
 #[non_exhaustive]
 pub struct ComponentType {
     /// Whether it reads or writes.
-    pub kind: Kind,
+    pub kind: ComponentKind,
     /// Its name, unique among all components.
     pub name: &'static str,
     /// What it does, in one line.
@@ -187,7 +187,7 @@ impl Registry {
         let plugin = plugin::load(file, isolation).map_err(unusable)?;
         let names = plugin.sources.iter().map(|source| &source.info.component.name);
         let names = names.chain(plugin.sinks.iter().map(|sink| &sink.info.component.name));
-        let known = Kind::all().flat_map(|kind| self.of(kind)).map(|known| (known.name, known.plugin()));
+        let known = ComponentKind::all().flat_map(|kind| self.of(kind)).map(|known| (known.name, known.plugin()));
         let taken = name_that_is_taken(names, &known.collect::<Vec<_>>()).or_else(|| {
             let known = self.derivations().into_iter().map(|known| (known.name(), known.plugin()));
             name_that_is_taken(plugin.derivations.iter().map(|own| &own.info.name), &known.collect::<Vec<_>>())
@@ -209,13 +209,19 @@ impl Registry {
         let linked = inventory::iter::<SourceEntry>().map(|entry| {
             let implementation = Implementation::Linked { schema: entry.schema, defaults: entry.defaults };
             let (name, description, on_by_default) = (entry.name, entry.description, entry.on_by_default);
-            (entry.order, ComponentType { kind: Kind::Source, name, description, on_by_default, implementation })
+            (
+                entry.order,
+                ComponentType { kind: ComponentKind::Source, name, description, on_by_default, implementation },
+            )
         });
         let loaded = self.plugins.iter().flat_map(|plugin| &plugin.sources).map(|source| {
             let (component, on_by_default) = (&source.info.component, source.info.on_by_default);
             let implementation = Implementation::PluginSource(source);
             let (name, description) = (component.name.as_str(), component.description.as_str());
-            (source.info.order, ComponentType { kind: Kind::Source, name, description, on_by_default, implementation })
+            (
+                source.info.order,
+                ComponentType { kind: ComponentKind::Source, name, description, on_by_default, implementation },
+            )
         });
         let entries = sorted_by_key(linked.chain(loaded), |(order, source)| (*order, source.name));
         entries.into_iter().map(|(_, source)| source).collect()
@@ -226,12 +232,12 @@ impl Registry {
         let linked = inventory::iter::<SinkEntry>().map(|entry| {
             let implementation = Implementation::Linked { schema: entry.schema, defaults: entry.defaults };
             let (name, description) = (entry.name, entry.description);
-            ComponentType { kind: Kind::Sink, name, description, on_by_default: false, implementation }
+            ComponentType { kind: ComponentKind::Sink, name, description, on_by_default: false, implementation }
         });
         let loaded = self.plugins.iter().flat_map(|plugin| &plugin.sinks).map(|sink| {
             let (component, implementation) = (&sink.info.component, Implementation::PluginSink(sink));
             let (name, description) = (component.name.as_str(), component.description.as_str());
-            ComponentType { kind: Kind::Sink, name, description, on_by_default: false, implementation }
+            ComponentType { kind: ComponentKind::Sink, name, description, on_by_default: false, implementation }
         });
         sorted_by_key(linked.chain(loaded), |sink| sink.name)
     }
@@ -245,10 +251,10 @@ impl Registry {
     }
 
     /// All components of a kind.
-    pub fn of(&self, kind: Kind) -> Vec<ComponentType> {
+    pub fn of(&self, kind: ComponentKind) -> Vec<ComponentType> {
         match kind {
-            Kind::Source => self.sources(),
-            Kind::Sink => self.sinks(),
+            ComponentKind::Source => self.sources(),
+            ComponentKind::Sink => self.sinks(),
         }
     }
 

@@ -295,6 +295,13 @@ fn secrets_are_not_shown() {
     let show = track(["-c", &file, "config", "show"]);
     assert!(text(&show.stdout).contains("api_token = \"***\"") && !text(&show.stdout).contains("abc123"));
     let set = track(["--set", "sinks.file.path=x", "--set", "sinks.file.api_token=abc123", "--", "true"]);
+    let address = "sinks.sentinel-s3.api_url=https://me:abc123@host/?key=abc123";
+    for tool in [&["config", "show"][..], &["components"], &["config", "check"]] {
+        let output = track([&["--set", address], tool].concat());
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert!(!said.contains("abc123"), "{tool:?}: {said}");
+        assert!(said.contains("https://***@host/?***") || tool.contains(&"check"), "{tool:?}: {said}");
+    }
     assert!(text(&set.stderr).contains("api_token = ***") && !text(&set.stderr).contains("abc123"));
 }
 

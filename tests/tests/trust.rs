@@ -228,6 +228,9 @@ fn what_loads_code_or_leads_secrets_elsewhere_counts_only_from_a_named_file() {
         // `upload` reads the table of this name, whatever type it says.
         ("[sinks.sentinel-s3]\ntype = 'file'\napi_url = 'x'\n", "3:1", "sinks.sentinel-s3.api_url"),
         ("[sinks.other]\ntype = 'sentinel-s3'\napi_url = 'x'\n", "3:1", "sinks.other.api_url"),
+        // Variables that say where the token goes name the sink of the type's own name.
+        ("[sinks.other]\ntype = 'sentinel-s3'\n", "2:1", "sinks.other.type = \"sentinel-s3\""),
+        ("[sinks.file]\npath = 'run.jsonl'\ntype = 'sentinel-s3'\n", "3:1", "sinks.file.type"),
         ("[sinks.'a.b']\ntype = 'sentinel-s3'\napi_url = 'x'\n", "", "sinks.a.b.api_url"),
         ("[sinks.sentinel-s3]\ntoken_file = '/root/.ssh/id'\n", "2:1", "sinks.sentinel-s3.token_file = ***"),
         ("[sinks.sentinel-s3]\nallow_http = true\n", "2:1", "sinks.sentinel-s3.allow_http = true"),

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::Arg;
 use clap_complete::Shell;
 use resource_tracker_core::config::Component;
-use resource_tracker_core::registry::{Kind, Registry};
+use resource_tracker_core::registry::{ComponentKind, Registry};
 use resource_tracker_report::FIGURES;
 use serde_json::Value as Json;
 
@@ -82,7 +82,7 @@ fn values(cli: &Cli, flag: &Arg) -> Vec<Word> {
         _ => return Vec::new(),
     }
     let settings = tables_and_file(Registry::new(), &config_file(cli));
-    let components = Kind::all()
+    let components = ComponentKind::all()
         .flat_map(|kind| settings.named_components(kind).into_iter().map(move |component| (kind, component)))
         .filter(|(_, component)| is_plain(&component.name));
     if flag != "set" {

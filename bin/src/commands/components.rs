@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use resource_tracker_core::config::Component;
-use resource_tracker_core::registry::Kind;
+use resource_tracker_core::config::{Component, without_secrets};
+use resource_tracker_core::registry::ComponentKind;
 
 use super::standard_output::print;
 use crate::cli::Cli;
@@ -13,7 +13,7 @@ use crate::settings::{config_file, settings};
 pub(crate) fn components(cli: &Cli) -> anyhow::Result<i32> {
     let settings = settings(cli, &config_file(cli))?;
     let mut text = String::new();
-    for kind in [Kind::Source, Kind::Sink] {
+    for kind in [ComponentKind::Source, ComponentKind::Sink] {
         for component in settings.components(kind)? {
             describe(&mut text, kind, &component)?;
         }
@@ -29,7 +29,7 @@ fn from(plugin: Option<&Path>) -> String {
     plugin.map_or("built in".to_owned(), |file| format!("from {}", file.display()))
 }
 
-fn describe(text: &mut String, kind: Kind, component: &Component) -> std::fmt::Result {
+fn describe(text: &mut String, kind: ComponentKind, component: &Component) -> std::fmt::Result {
     let on = if component.state.on { "on" } else { "off" };
     let component_type = component.component_type;
     let of_type = match component.name == component_type.name {
@@ -43,7 +43,7 @@ fn describe(text: &mut String, kind: Kind, component: &Component) -> std::fmt::R
     for (key, value) in component.values() {
         let description = schema["properties"][&key]["description"].as_str().unwrap_or_default();
         let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
-        let value = if value.is_null() { "(not set)".to_owned() } else { value.to_string() };
+        let value = if value.is_null() { "(not set)".to_owned() } else { without_secrets(&key, &value).to_string() };
         writeln!(text, "    {:<32} {description}", format!("{key} = {value}"))?;
     }
     Ok(())

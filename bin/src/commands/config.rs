@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use resource_tracker_core::Settings;
-use resource_tracker_core::config::{ConfigError, ConfigFile, is_secret};
-use resource_tracker_core::registry::Kind;
+use resource_tracker_core::config::{ConfigError, ConfigFile, without_secrets};
+use resource_tracker_core::registry::ComponentKind;
 use serde_json::{Map, Value as Json};
 
 use super::standard_output::print;
@@ -72,7 +72,7 @@ fn show(cli: &Cli) -> anyhow::Result<i32> {
         values.extend(settings.table(name).unwrap_or_default());
         table(&mut text, &settings, name, None, &values)?;
     }
-    for kind in [Kind::Source, Kind::Sink] {
+    for kind in [ComponentKind::Source, ComponentKind::Sink] {
         for component in settings.components(kind)? {
             let name = format!("{}.{}", kind.table(), component.name);
             let mut values = component.values();
@@ -103,9 +103,8 @@ fn table(
         let path = format!("{name}.{key}");
         let origin = settings.origin(&path);
         let origin = origin.as_deref().unwrap_or("default");
-        match value {
+        match &without_secrets(key, value) {
             Json::Null => line(format!("# {key} is not set"), origin)?,
-            _ if is_secret(key) => line(format!("{key} = \"***\""), origin)?,
             Json::Object(members) => {
                 let members: Vec<String> =
                     members.iter().map(|(key, value)| format!("{} = {value}", toml_key(key))).collect();

@@ -7,7 +7,7 @@ use super::components::Component;
 use super::error::{ConfigError, ConfigErrorKind, suggestion};
 use super::layers::Tree;
 use super::settings::Settings;
-use crate::registry::{ComponentType, Kind, nearest};
+use crate::registry::{ComponentKind, ComponentType, nearest};
 use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
 
@@ -23,7 +23,7 @@ impl Settings {
         let tree = self.tree();
         for (key, value) in tree.as_object().into_iter().flatten() {
             let table = self.tables.iter().find(|table| table.name() == key);
-            let errors = match (table, Kind::all().find(|kind| kind.table() == key)) {
+            let errors = match (table, ComponentKind::all().find(|kind| kind.table() == key)) {
                 (None, None) => vec![self.no_such_table(key, IGNORED)],
                 (Some(table), _) => {
                     let schema = table.schema();
@@ -63,7 +63,7 @@ impl Settings {
         for (table, members) in layers.all().as_object().into_iter().flatten() {
             let members = members.as_object().into_iter().flatten();
             let known_table = self.tables.iter().find(|known| known.name() == table);
-            match (known_table, Kind::all().find(|kind| kind.table() == table)) {
+            match (known_table, ComponentKind::all().find(|kind| kind.table() == table)) {
                 (None, None) => errors.push(self.no_such_table(table, so)),
                 (Some(known), _) => {
                     let known = Keys::of(&known.schema(), &Json::Null);
@@ -77,7 +77,7 @@ impl Settings {
         errors
     }
 
-    fn unknown_keys_of(&self, kind: Kind, name: &str, keys: &Json, so: &str) -> Vec<ConfigError> {
+    fn unknown_keys_of(&self, kind: ComponentKind, name: &str, keys: &Json, so: &str) -> Vec<ConfigError> {
         let tables = self.table(kind.table()).unwrap_or_default();
         let component_type = match self.component(kind, name, tables.get(name), &self.registry.of(kind)) {
             Ok(component) => component.component_type,
@@ -89,8 +89,12 @@ impl Settings {
     }
 
     fn no_such_table(&self, name: &str, so: &str) -> ConfigError {
-        let tables: Vec<&str> =
-            self.tables.iter().map(|table| table.name()).chain(Kind::all().map(Kind::table)).collect();
+        let tables: Vec<&str> = self
+            .tables
+            .iter()
+            .map(|table| table.name())
+            .chain(ComponentKind::all().map(ComponentKind::table))
+            .collect();
         let is_table = self.value(name).is_some_and(|value| value.is_object());
         let problem = match self.key_in_a_table(name, &tables).filter(|_| !is_table) {
             Some(key) => format!("there is no such key{so}; did you mean {key}?"),
@@ -102,7 +106,7 @@ impl Settings {
     /// The key of a table that a name without one was most likely meant to be, unless that is the name of a table.
     fn key_in_a_table(&self, name: &str, tables: &[&str]) -> Option<String> {
         let known = self.tables.iter().map(|table| (table.name().to_owned(), Keys::of(&table.schema(), &Json::Null)));
-        let components = Kind::all().flat_map(|kind| {
+        let components = ComponentKind::all().flat_map(|kind| {
             let of_kind = self.registry.of(kind).into_iter();
             of_kind.map(move |one| (Component::key(kind, one.name), Keys::of(&one.schema(), &one.defaults())))
         });
@@ -122,7 +126,7 @@ impl Settings {
         Err(self.error(ConfigErrorKind::UnknownKey, &format!("{table}.{name}"), problem))
     }
 
-    fn check_components(&self, kind: Kind, tables: &Json) -> Vec<ConfigError> {
+    fn check_components(&self, kind: ComponentKind, tables: &Json) -> Vec<ConfigError> {
         let Some(tables) = tables.as_object() else {
             return vec![self.error(ConfigErrorKind::BadValue, kind.table(), "must be a table")];
         };
@@ -136,8 +140,8 @@ impl Settings {
             let component_type = component.component_type;
             let values = Json::Object(component.configured().clone());
             let parse: Parse<'_> = match kind {
-                Kind::Source => &|values| component.parse::<Box<dyn SourceConfig>>(values).map(drop),
-                Kind::Sink => &|values| component.parse::<Box<dyn SinkConfig>>(values).map(drop),
+                ComponentKind::Source => &|values| component.parse::<Box<dyn SourceConfig>>(values).map(drop),
+                ComponentKind::Sink => &|values| component.parse::<Box<dyn SinkConfig>>(values).map(drop),
             };
             self.check_table(&key, &values, &component_type.schema(), &Keys::of_component(&component_type), parse)
         };

@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json};
 
 use super::error::{ConfigError, ConfigErrorKind, suggestion};
 use super::settings::Settings;
-use crate::registry::{ComponentType, Implementation, Kind};
+use crate::registry::{ComponentKind, ComponentType, Implementation};
 use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
 
@@ -50,7 +50,7 @@ impl Component {
         &self.values
     }
 
-    pub(super) fn key(kind: Kind, name: &str) -> String {
+    pub(super) fn key(kind: ComponentKind, name: &str) -> String {
         format!("{}.{name}", kind.table())
     }
 
@@ -96,7 +96,7 @@ impl Settings {
     /// # Errors
     /// When a table is no table, `type` is no text or no type that there is, or `enabled` is neither true nor false;
     /// when an assigned key, or a switched component, does not exist; when a file that was found sets what it may not.
-    pub fn components(&self, kind: Kind) -> Result<Vec<Component>, ConfigError> {
+    pub fn components(&self, kind: ComponentKind) -> Result<Vec<Component>, ConfigError> {
         self.check_found_files(None)?;
         self.check_assignments()?;
         self.merged().unknown.clone().map_or(Ok(()), Err)?;
@@ -110,7 +110,7 @@ impl Settings {
 
     /// The components with a name or a type that is known, whatever else is wrong with the configuration: to offer
     /// their names.
-    pub fn named_components(&self, kind: Kind) -> Vec<Component> {
+    pub fn named_components(&self, kind: ComponentKind) -> Vec<Component> {
         let configured = match self.value(kind.table()) {
             Some(Json::Object(tables)) => tables,
             _ => Map::new(),
@@ -125,7 +125,7 @@ impl Settings {
     /// Components by name: those that there are, and those that the configuration adds.
     fn each_component(
         &self,
-        kind: Kind,
+        kind: ComponentKind,
         configured: &Map<String, Json>,
     ) -> Vec<(String, Result<Component, ConfigError>)> {
         let types = self.registry.of(kind);
@@ -136,7 +136,7 @@ impl Settings {
 
     pub(super) fn component(
         &self,
-        kind: Kind,
+        kind: ComponentKind,
         name: &str,
         table: Option<&Json>,
         types: &[ComponentType],
@@ -192,7 +192,7 @@ impl Settings {
     /// # Errors
     /// Names the key, the value, its origin and what is allowed.
     pub fn sources(&self) -> Result<ByName<Box<dyn SourceConfig>>, ConfigError> {
-        self.configurations(Kind::Source)
+        self.configurations(ComponentKind::Source)
     }
 
     /// The names and configurations of the sinks that are on.
@@ -200,10 +200,10 @@ impl Settings {
     /// # Errors
     /// Names the key, the value, its origin and what is allowed.
     pub fn sinks(&self) -> Result<ByName<Box<dyn SinkConfig>>, ConfigError> {
-        self.configurations(Kind::Sink)
+        self.configurations(ComponentKind::Sink)
     }
 
-    fn configurations<T: Configuration>(&self, kind: Kind) -> Result<Vec<(String, T)>, ConfigError> {
+    fn configurations<T: Configuration>(&self, kind: ComponentKind) -> Result<Vec<(String, T)>, ConfigError> {
         let components = self.components(kind)?.into_iter().filter(|component| component.state.on);
         components
             .map(|component| match component.parse::<T>(component.values.clone()) {
@@ -219,7 +219,7 @@ impl Settings {
     }
 }
 
-fn unknown(kind: Kind, name: &str, types: &[ComponentType]) -> String {
+fn unknown(kind: ComponentKind, name: &str, types: &[ComponentType]) -> String {
     let names: Vec<&str> = types.iter().map(|component| component.name).collect();
     suggestion(&format!("there is no {} of type {name}", kind.noun()), name, &names)
 }

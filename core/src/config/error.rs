@@ -71,7 +71,7 @@ impl fmt::Display for ConfigError {
 }
 
 /// Whether the value of a key must not be shown.
-pub fn is_secret(key: &str) -> bool {
+fn is_secret(key: &str) -> bool {
     let name = key.rsplit('.').next().unwrap_or(key);
     ["token", "secret", "password", "credential"].iter().any(|word| name.contains(word))
 }
@@ -80,6 +80,31 @@ pub fn is_secret(key: &str) -> bool {
 pub(super) fn suggestion(problem: &str, wrong: &str, names: &[&str]) -> String {
     let hint = nearest(wrong, names.iter().copied()).map(|name| format!("; did you mean {name}?")).unwrap_or_default();
     format!("{problem}{hint} (there are: {})", names.join(", "))
+}
+
+/// A value as it may be shown: without secrets, as far as they can be told by the key or in an address.
+pub fn without_secrets(key: &str, value: &Json) -> Json {
+    match value {
+        Json::Null => Json::Null,
+        _ if is_secret(key) => "***".into(),
+        Json::String(text) => without_credentials(text).into(),
+        Json::Array(items) => items.iter().map(|item| without_secrets(key, item)).collect(),
+        Json::Object(members) => {
+            Json::Object(members.iter().map(|(key, value)| (key.clone(), without_secrets(key, value))).collect())
+        }
+        Json::Bool(_) | Json::Number(_) => value.clone(),
+    }
+}
+
+/// An address without its user, password and query.
+fn without_credentials(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    let (place, query) = rest.split_once('?').map_or((rest, ""), |(place, _)| (place, "?***"));
+    // A password may have a slash in it, which it should not.
+    match place.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}://***@{host}{query}"),
+        None => format!("{scheme}://{place}{query}"),
+    }
 }
 
 /// Characters of a value that are shown at most.
@@ -91,9 +116,30 @@ pub(super) fn shown(key: &str, value: &Json) -> Option<String> {
         Json::Array(_) | Json::Object(_) => None,
         _ if is_secret(key) => Some("***".into()),
         value => {
-            let text = value.to_string();
+            let text = without_secrets(key, value).to_string();
             let end = text.char_indices().nth(LONGEST).map(|(end, _)| end);
             Some(end.map_or(text.clone(), |end| format!("{}…", &text[..end])))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn secrets_in_values_are_not_shown() {
+        for (value, shown) in [
+            (json!("https://me:pw@host/a"), json!("https://***@host/a")),
+            (json!("https://me:p/w@host"), json!("https://***@host")),
+            (json!(["http://host/a?key=x", "plain@text", 7]), json!(["http://host/a?***", "plain@text", 7])),
+            (json!({ "token_file": "t", "nothing": null }), json!({ "token_file": "***", "nothing": null })),
+        ] {
+            assert_eq!(without_secrets("sinks.x.key", &value), shown);
+        }
+        assert_eq!(without_secrets("sinks.x.token", &json!("t")), json!("***"));
+        assert_eq!(shown("api_url", &json!("http://u:p@h")).as_deref(), Some("\"http://***@h\""));
     }
 }

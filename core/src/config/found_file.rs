@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use super::error::{ConfigError, ConfigErrorKind, shown};
 use super::file::ConfigFile;
 use super::settings::Settings;
-use crate::registry::{ComponentType, Kind};
+use crate::registry::{ComponentKind, ComponentType};
 
 /// The mark of a key, or of a whole table, in the schema of a configuration: `#[schemars(extend("x-needs-named-file" =
 /// true))]`. A file that was merely [found](super::ConfigFile::found) may not set it, because the user may not mean
@@ -18,6 +18,11 @@ use crate::registry::{ComponentType, Kind};
 /// A key that names a file to write has a list of endings instead of `true`, such as `["jsonl", "csv"]`. A found file
 /// may set it to a file with such an ending, in the current folder or below, that is not hidden and behind no link.
 pub const NEEDS_NAMED_FILE: &str = "x-needs-named-file";
+
+/// The mark of a configuration whose component takes a secret from the environment by itself:
+/// `#[schemars(extend("x-takes-secret" = true))]`. Keys and variables that say where the secret goes are those of the component
+/// that has the name of its type, so a found file may not add one under another name.
+pub const TAKES_SECRET: &str = "x-takes-secret";
 
 /// Standard output, where a file is named.
 const STANDARD_STREAM: &str = "-";
@@ -39,15 +44,24 @@ impl Settings {
             if let Some(table) = self.tables.iter().find(|table| table.name() == name) {
                 check_table(file, name, members, &[table.schema()])?;
             }
-            for kind in Kind::all().filter(|kind| kind.table() == name) {
+            for kind in ComponentKind::all().filter(|kind| kind.table() == name) {
                 let (types, merged) = (self.registry.of(kind), self.table(kind.table()).unwrap_or_default());
                 for (name, members) in members.iter().filter_map(|(name, value)| Some((name, value.as_dict()?))) {
                     let key = format!("{}.{name}", kind.table());
                     // A table can be read as two types: that of the merged layers, and that of its name.
                     let merged = merged.get(name).and_then(|table| table["type"].as_str());
                     let is_read_as = |known: &&ComponentType| known.name == name || Some(known.name) == merged;
-                    let schemas: Vec<Json> = types.iter().filter(is_read_as).map(ComponentType::schema).collect();
+                    let read_as: Vec<&ComponentType> = types.iter().filter(is_read_as).collect();
+                    let schemas: Vec<Json> = read_as.iter().map(|known| known.schema()).collect();
                     check_table(file, &key, members, &schemas)?;
+                    let takes_secret =
+                        |known: &&ComponentType| known.name != name && known.schema()[TAKES_SECRET] == true;
+                    if let Some(value) =
+                        members.get("type").filter(|_| read_as.iter().copied().any(|known| takes_secret(&known)))
+                    {
+                        let why = "it takes a token from the environment, which a file that merely lies here may not lead elsewhere";
+                        return Err(refusal(file, &format!("{key}.type"), value, why));
+                    }
                 }
             }
         }
@@ -62,23 +76,25 @@ fn check_table(file: &ConfigFile, table: &str, members: &Dict, schemas: &[Json])
             .flat_map(|schema| [&schema[NEEDS_NAMED_FILE], &schema["properties"][name][NEEDS_NAMED_FILE]]);
         let within = schemas.iter().any(|schema| is_marked_within(schema, name, value)).then_some(&Json::Bool(true));
         let Some(mark) = marks.into_iter().find(|mark| is_refused(mark, value)).or(within) else { continue };
-        let key = format!("{table}.{name}");
-        let value = serde_json::to_value(value).ok().and_then(|value| shown(&key, &value));
         let why = match endings(mark) {
-            None => "it can load code, lead secrets elsewhere or destroy, so it does not count from a file that merely lies here".into(),
+            None => {
+                "it can load code, lead secrets elsewhere or destroy, so it does not count from a file that merely lies here".to_owned()
+            }
             Some(endings) => format!(
                 "a file that merely lies here may have files written in this folder and below alone, not hidden, behind no link, and \
                  with names that end in .{}",
                 endings.collect::<Vec<_>>().join(", .")
             ),
         };
-        let problem = format!("{why}: name the file with -c {}, or set the key by a flag or a variable", file.name);
-        let origin = file.position(&key);
-        return Err(ConfigError::new(ConfigErrorKind::NeedsNamedFile, key, problem)
-            .with_value(value)
-            .with_origin(origin));
+        return Err(refusal(file, &format!("{table}.{name}"), value, &why));
     }
     Ok(())
+}
+
+fn refusal(file: &ConfigFile, key: &str, value: &Value, why: &str) -> ConfigError {
+    let value = serde_json::to_value(value).ok().and_then(|value| shown(key, &value));
+    let problem = format!("{why}: name the file with -c {}, or set the key by a flag or a variable", file.name);
+    ConfigError::new(ConfigErrorKind::NeedsNamedFile, key, problem).with_value(value).with_origin(file.position(key))
 }
 
 /// Whether a key with this mark may not have this value.

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use super::error::{ConfigError, ConfigErrorKind, suggestion};
 use super::origin::{Origin, Rank};
-use crate::registry::{Kind, Registry};
+use crate::registry::{ComponentKind, Registry};
 
 /// Something that was set.
 #[derive(Debug, Clone)]
@@ -136,7 +136,7 @@ impl Merged {
 }
 
 impl Merging {
-    fn of(layers: &[&Layer], registry: &Registry, components: Option<&[(Kind, String)]>) -> Self {
+    fn of(layers: &[&Layer], registry: &Registry, components: Option<&[(ComponentKind, String)]>) -> Self {
         let mut merged = Self::default();
         for Layer { origin, what } in layers {
             let add = |figment: &mut Figment, values: Dict| {
@@ -176,18 +176,18 @@ impl Merging {
     }
 
     /// All components that there are: those of the registry, and those that were added under other names.
-    fn components(&self, registry: &Registry) -> Vec<(Kind, String)> {
-        let of = |kind: Kind| {
+    fn components(&self, registry: &Registry) -> Vec<(ComponentKind, String)> {
+        let of = |kind: ComponentKind| {
             let mut names: Vec<String> = registry.of(kind).iter().map(|known| known.name.to_owned()).collect();
             let added: Vec<String> = self.names(kind).into_iter().filter(|name| !names.contains(name)).collect();
             names.extend(added);
             names.into_iter().map(move |name| (kind, name))
         };
-        Kind::all().flat_map(of).collect()
+        ComponentKind::all().flat_map(of).collect()
     }
 
     /// The names under which components are configured.
-    fn names(&self, kind: Kind) -> Vec<String> {
+    fn names(&self, kind: ComponentKind) -> Vec<String> {
         match self.all.find_value(kind.table()) {
             Ok(Value::Dict(_, tables)) => tables.into_keys().collect(),
             _ => Vec::new(),
@@ -197,7 +197,7 @@ impl Merging {
     /// `SINKS__STDOUT_JSON__STREAM` is `sinks.stdout-json.stream`.
     fn with_hyphens(&self, key: &[String], registry: &Registry) -> Vec<String> {
         let mut key = key.to_vec();
-        let kind = Kind::all().find(|kind| key.first().is_some_and(|table| table == kind.table()));
+        let kind = ComponentKind::all().find(|kind| key.first().is_some_and(|table| table == kind.table()));
         if let (Some(kind), Some(name)) = (kind, key.get_mut(1)) {
             // Known names come first, because a found file can have a component of nearly the same name.
             let known = registry.of(kind).into_iter().map(|component| component.name.to_owned());

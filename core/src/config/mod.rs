@@ -15,9 +15,9 @@ mod toml;
 mod value;
 
 pub use components::{ByName, Component, State};
-pub use error::{ConfigError, ConfigErrorKind, is_secret};
+pub use error::{ConfigError, ConfigErrorKind, without_secrets};
 pub use file::ConfigFile;
-pub use found_file::NEEDS_NAMED_FILE;
+pub use found_file::{NEEDS_NAMED_FILE, TAKES_SECRET};
 pub use interval::{Interval, NoInterval};
 pub use known_table::KnownTable;
 pub use origin::Origin;

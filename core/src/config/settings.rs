@@ -14,7 +14,7 @@ use super::layers::{Layer, Merged, Set};
 use super::origin::Origin;
 use super::toml::literal;
 use super::value::ConfigValue;
-use crate::registry::{Kind, Registry};
+use crate::registry::{ComponentKind, Registry};
 
 /// The merged configuration. Later layers win: defaults, file, environment, command line. The order in which they are
 /// added matters only within a kind, where the last one wins.
@@ -189,8 +189,8 @@ impl Settings {
         if let Some(known) = self.tables.iter().find(|known| known.name() == table) {
             return known.schema();
         }
-        let named = |kind: Kind| Some((kind, table.strip_prefix(kind.table())?.strip_prefix('.')?));
-        let component = Kind::all().find_map(named);
+        let named = |kind: ComponentKind| Some((kind, table.strip_prefix(kind.table())?.strip_prefix('.')?));
+        let component = ComponentKind::all().find_map(named);
         let known =
             component.and_then(|(kind, name)| self.registry.of(kind).into_iter().find(|known| known.name == name));
         known.map_or(Json::Null, |known| known.schema())

@@ -16,8 +16,16 @@ const CALL: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(5);
 /// Where Alibaba and Azure have metadata; all others have it at link-local addresses.
 const METADATA: [Ipv4Addr; 2] = [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16)];
-/// Names of metadata services, and those that Debian gives this machine.
-const ONLY_HERE: [&str; 4] = ["metadata.google.internal", "metadata", "ip6-localhost", "ip6-loopback"];
+/// Names of metadata services, and those that distributions give this machine.
+const ONLY_HERE: [&str; 7] = [
+    "metadata.google.internal",
+    "metadata",
+    "instance-data",
+    "instance-data.ec2.internal",
+    "ip6-localhost",
+    "ip6-loopback",
+    "localhost.localdomain",
+];
 /// Amazon has metadata here as well.
 const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
 /// No service here gives longer answers.

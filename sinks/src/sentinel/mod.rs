@@ -47,7 +47,7 @@ use spool::Spool;
 use spool_limit::SpoolLimit;
 use state::{End, State};
 use store::{Batch, Store};
-use worker::{Order, Worker};
+use worker::{Worker, WorkerRequest};
 
 /// The variable that holds the token; without it nothing is ever sent.
 pub const TOKEN: &str = "SENTINEL_API_TOKEN";
@@ -63,6 +63,7 @@ const UNUSABLE: &str = "the spool cannot be used";
 /// The Sentinel service, by way of S3.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
+#[schemars(extend("x-takes-secret" = true))]
 pub struct SentinelConfig {
     /// Base address of the service.
     #[schemars(extend("x-needs-named-file" = true))]
@@ -259,7 +260,7 @@ struct RunState {
 /// What happens to the rows.
 enum Delivery {
     /// A thread sends them.
-    Worker { orders: Sender<Order>, done: Receiver<bool> },
+    Worker { requests: Sender<WorkerRequest>, done: Receiver<bool> },
     /// The service cannot be spoken to as it is configured: rows wait for `resource-tracker upload`.
     Spool { store: Box<Store>, limit: Option<SpoolLimit> },
 }
@@ -312,7 +313,7 @@ impl Sink for Sentinel {
         let Some(run_state) = &mut self.run_state else { return Ok(()) };
         let (facts, complete) = facts::of_sample(sample);
         if !facts.is_empty() || complete {
-            run_state.order(Order::Facts(facts, complete));
+            run_state.ask(WorkerRequest::Facts(facts, complete));
         }
         run_state.row.clear();
         Columns::Sentinel.write_row(sample, &mut run_state.row);
@@ -329,7 +330,7 @@ impl Sink for Sentinel {
             let next = Batch::new(run_state.batch.number + 1);
             let batch = std::mem::replace(&mut run_state.batch, next);
             run_state.opened = Instant::now();
-            run_state.order(Order::Closed(batch));
+            run_state.ask(WorkerRequest::Closed(batch));
         }
         Ok(())
     }
@@ -342,7 +343,7 @@ impl Sink for Sentinel {
         let end = End { exit_code: outcome.exit_code, status: status.into(), at: rfc3339(SystemTime::now()) };
         let batch = std::mem::replace(&mut run_state.batch, Batch::new(u32::MAX));
         let limit = Duration::from(self.config.finish_timeout_secs);
-        run_state.order(Order::End(end, batch, Instant::now() + limit));
+        run_state.ask(WorkerRequest::End(end, batch, Instant::now() + limit));
         let Delivery::Worker { done, .. } = &run_state.delivery else { return Ok(()) };
         let arrived = done.recv_timeout(limit);
         if arrived != Ok(true) {
@@ -363,7 +364,7 @@ impl Sink for Sentinel {
 
 impl Sentinel {
     fn spawn(&self, connect: Connect, store: Store, limit: Option<SpoolLimit>) -> anyhow::Result<Delivery> {
-        let (orders, inbox) = mpsc::channel();
+        let (requests, inbox) = mpsc::channel();
         let (done, told) = mpsc::channel();
         let worker = Worker {
             upload: connect.upload(store),
@@ -381,23 +382,23 @@ impl Sentinel {
         };
         let thread = std::thread::Builder::new().name("sentinel".into());
         thread.spawn(move || worker.work()).context("no thread for the upload")?;
-        Ok(Delivery::Worker { orders, done: told })
+        Ok(Delivery::Worker { requests, done: told })
     }
 }
 
 impl RunState {
-    fn order(&mut self, order: Order) {
+    fn ask(&mut self, request: WorkerRequest) {
         match &mut self.delivery {
             // The worker ends before the run only if it panics.
-            Delivery::Worker { orders, .. } => drop(orders.send(order)),
+            Delivery::Worker { requests, .. } => drop(requests.send(request)),
             Delivery::Spool { store, limit } => {
-                let saved = match order {
-                    Order::Facts(facts, _) => {
+                let saved = match request {
+                    WorkerRequest::Facts(facts, _) => {
                         store.state.facts.extend(facts);
                         store.save()
                     }
-                    Order::End(end, batch, _) => store.end(end, batch),
-                    Order::Closed(batch) => {
+                    WorkerRequest::End(end, batch, _) => store.end(end, batch),
+                    WorkerRequest::Closed(batch) => {
                         store.close_and_compress(batch);
                         if let Some(limit) = limit {
                             limit.enforce(store);

@@ -22,7 +22,7 @@ const LAST_WAIT: Duration = Duration::from_secs(5);
 /// The user is told when so many uploads in a row have failed.
 const TELL_UPLOADS: u32 = 3;
 
-pub(crate) enum Order {
+pub(crate) enum WorkerRequest {
     /// More facts to register the run with; true when no further ones are to be waited for.
     Facts(Map<String, Value>, bool),
     Closed(Batch),
@@ -32,7 +32,7 @@ pub(crate) enum Order {
 
 pub(crate) struct Worker {
     pub(crate) upload: Upload,
-    pub(crate) inbox: Receiver<Order>,
+    pub(crate) inbox: Receiver<WorkerRequest>,
     /// Sent once: true when everything has arrived, false when nothing more will be tried.
     pub(crate) done: Sender<bool>,
     /// `None` when everything is in memory.
@@ -53,8 +53,8 @@ pub(crate) struct Worker {
 impl Worker {
     pub(crate) fn work(mut self) {
         while !self.is_hopeless() {
-            match self.next_order() {
-                Ok(Some(order)) => self.take(order),
+            match self.next_request() {
+                Ok(Some(request)) => self.take(request),
                 Ok(None) => (),
                 // The tracker was dropped without an end: what is spooled stays.
                 Err(()) => return,
@@ -93,7 +93,7 @@ impl Worker {
     }
 
     /// Waits for something to do. `None`: time has come to try (again).
-    fn next_order(&self) -> Result<Option<Order>, ()> {
+    fn next_request(&self) -> Result<Option<WorkerRequest>, ()> {
         let now = Instant::now();
         let until_facts = self.register_at.saturating_duration_since(now);
         let pause = self.backoff.pause(now).or(Some(until_facts).filter(|wait| !wait.is_zero()));
@@ -107,7 +107,7 @@ impl Worker {
         match wait {
             None => self.inbox.recv().map(Some).map_err(drop),
             Some(wait) => match self.inbox.recv_timeout(wait) {
-                Ok(order) => Ok(Some(order)),
+                Ok(request) => Ok(Some(request)),
                 Err(RecvTimeoutError::Timeout) => Ok(None),
                 Err(RecvTimeoutError::Disconnected) if self.ending.is_some() => {
                     std::thread::sleep(wait);
@@ -118,21 +118,21 @@ impl Worker {
         }
     }
 
-    fn take(&mut self, order: Order) {
-        match order {
-            Order::Facts(facts, complete) => {
+    fn take(&mut self, request: WorkerRequest) {
+        match request {
+            WorkerRequest::Facts(facts, complete) => {
                 self.upload.add_facts(facts);
                 if complete {
                     self.register_at = Instant::now();
                 }
             }
-            Order::Closed(batch) => {
+            WorkerRequest::Closed(batch) => {
                 self.upload.store.close_and_compress(batch);
                 if let Some(limit) = &self.limit {
                     limit.enforce(&mut self.upload.store);
                 }
             }
-            Order::End(end, batch, until) => {
+            WorkerRequest::End(end, batch, until) => {
                 self.unsaved = self.upload.store.end(end, batch).err();
                 self.ending = Some((Instant::now(), until));
                 self.backoff.restart(Duration::from_millis(250));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use resource_tracker_core::plugin::Isolation;
-use resource_tracker_core::registry::{Kind, Registry};
+use resource_tracker_core::registry::{ComponentKind, Registry};
 use resource_tracker_core::{Host, Outcome, Run, Sample, Sections, Settings, SinkContext, Tick};
 
 fn main() -> anyhow::Result<()> {
@@ -23,7 +23,7 @@ fn main() -> anyhow::Result<()> {
         }
         settings = settings.set_assignment("argument", &assignment)?;
     }
-    for kind in Kind::all() {
+    for kind in ComponentKind::all() {
         for component in settings.registry().of(kind) {
             settings = settings.switch("all", component.name, true);
         }
