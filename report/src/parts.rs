@@ -19,6 +19,13 @@ struct NamedFile {
     is_taken: bool,
 }
 
+/// A file that is read before another one.
+pub(crate) struct Part {
+    /// As the user named it, if named.
+    pub(crate) path: PathBuf,
+    pub(crate) is_named: bool,
+}
+
 impl NamedFiles {
     pub(crate) fn new(paths: &[PathBuf]) -> Self {
         let file =
@@ -39,18 +46,18 @@ impl NamedFiles {
     ///
     /// # Errors
     /// When the file or its folder cannot be looked at.
-    pub(crate) fn take_before(&mut self, path: &Path) -> io::Result<Vec<PathBuf>> {
+    pub(crate) fn take_before(&mut self, path: &Path) -> io::Result<Vec<Part>> {
         let set = path.canonicalize().ok().and_then(|path| set_aside_from(&path));
         let before = set.iter().flat_map(|(of, number)| self.parts.range((of.clone(), 0)..(of.clone(), *number)));
         let mut before: Vec<PathBuf> = before.map(|(_, path)| path.clone()).collect();
         before.extend(set_aside_of(path)?);
         before.retain(|path| self.take(path));
-        Ok(before.into_iter().map(|path| self.name_of(path)).collect())
+        Ok(before.into_iter().map(|path| self.part(path)).collect())
     }
 
-    /// The path as the user named it, if named.
-    fn name_of(&self, path: PathBuf) -> PathBuf {
-        self.files.get(&path).map_or(path, |file| file.path.clone())
+    fn part(&self, path: PathBuf) -> Part {
+        let named = self.files.get(&path).map(|file| file.path.clone());
+        Part { is_named: named.is_some(), path: named.unwrap_or(path) }
     }
 }
 

@@ -1,13 +1,15 @@
 //! Recordings as files: JSON Lines, compressed or not, of one run or of several, whole or set aside in parts.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use flate2::bufread::MultiGzDecoder;
 use resource_tracker_core::Sample;
 use resource_tracker_metrics::RunMetrics;
+use resource_tracker_sinks::open_part;
 
 use crate::kinds::Kinds;
 use crate::parts::NamedFiles;
@@ -109,7 +111,8 @@ impl Reader<'_> {
         if goes_on && path != Path::new(STDIN) {
             let parts = self.named.take_before(path);
             for part in parts.with_context(|| format!("cannot look for parts of {}", path.display()))? {
-                self.read(&part, open(&part)?)?;
+                let opened = if part.is_named { open(&part.path) } else { open_unnamed(&part.path, path) };
+                self.read(&part.path, opened?)?;
             }
         }
         self.read(path, Box::new(io::Cursor::new(first).chain(file)))
@@ -200,6 +203,12 @@ fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
         decompressed(File::open(path)?)
     };
     opened().with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// A part of the recording `of` that the user has not named.
+fn open_unnamed(part: &Path, of: &Path) -> anyhow::Result<Box<dyn BufRead>> {
+    let opened = fs::metadata(of).and_then(|of| open_part(part, of.uid())).and_then(decompressed);
+    opened.with_context(|| format!("cannot read {}", part.display()))
 }
 
 /// The file, decompressed if it is compressed.

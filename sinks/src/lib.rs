@@ -12,6 +12,6 @@ mod stream;
 pub use columns::Columns;
 pub use csv::CsvConfig;
 pub use encode::Format;
-pub use file::{FileConfig, IfExists, set_aside_from, set_aside_of};
+pub use file::{FileConfig, IfExists, open_part, set_aside_from, set_aside_of};
 pub use stdout_json::StdoutJsonConfig;
 pub use stream::{OpenStream, Stream};

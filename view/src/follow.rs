@@ -38,10 +38,10 @@ pub fn follow(path: &Path, feed: ScreenSink) -> anyhow::Result<()> {
 
 /// A pipe has an end. A file has none: it can always grow, or be followed by another one.
 fn follow_to_its_end(path: &Path, file: &mut GrowingFile, lines: &mut Lines) -> anyhow::Result<()> {
-    if let Some(identity) = file.identity() {
+    if let Some((identity, owner)) = file.identity().zip(file.owner()) {
         for part in older_parts(path, identity) {
             lines.name = part.display().to_string();
-            lines.read_all(&mut GrowingFile::open(&part)?)?;
+            lines.read_all(&mut GrowingFile::open_part(&part, owner)?)?;
             lines.end_file()?;
         }
         lines.name = path.display().to_string();
@@ -49,12 +49,12 @@ fn follow_to_its_end(path: &Path, file: &mut GrowingFile, lines: &mut Lines) -> 
     loop {
         lines.read_all(file)?;
         lines.check()?;
-        let Some(identity) = file.identity() else {
+        let Some((identity, owner)) = file.identity().zip(file.owner()) else {
             lines.end_file()?;
             return lines.check();
         };
         lines.tell_caught_up();
-        match next_after(path, identity) {
+        match next_after(path, identity, owner) {
             Some(next) => {
                 // Lines may have been written after the last look, before the file got its new name.
                 lines.read_all(file)?;
@@ -89,13 +89,13 @@ fn older_parts(path: &Path, identity: Identity) -> Vec<PathBuf> {
 }
 
 /// The file that continues this one, once this one was set aside and there is another.
-fn next_after(path: &Path, identity: Identity) -> Option<GrowingFile> {
+fn next_after(path: &Path, identity: Identity, owner: u32) -> Option<GrowingFile> {
     if identity_of(path)? == identity {
         return None;
     }
     let parts = set_aside_of(path).unwrap_or_default();
     let after = parts.iter().skip_while(|part| identity_of(part) != Some(identity)).nth(1);
-    GrowingFile::open(after.map_or(path, |part| part)).ok()
+    GrowingFile::open_part(after.map_or(path, |part| part), owner).ok()
 }
 
 fn identity_of(path: &Path) -> Option<Identity> {

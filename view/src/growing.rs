@@ -1,6 +1,6 @@
 //! A file that may still grow, compressed or not.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -65,6 +65,13 @@ impl GrowingFile {
         Ok(Self::of(opened().with_context(|| format!("cannot read {}", path.display()))?))
     }
 
+    /// Opens a part of the recording that nobody named.
+    pub(crate) fn open_part(path: &Path, owner: u32) -> anyhow::Result<Self> {
+        let file = resource_tracker_sinks::open_part(path, owner);
+        let file = file.with_context(|| format!("cannot read {}", path.display()))?;
+        Ok(Self::of(Input::File { file, position: 0 }))
+    }
+
     pub(crate) fn stdin() -> Self {
         Self::of(Input::Stream(Box::new(io::stdin())))
     }
@@ -75,8 +82,17 @@ impl GrowingFile {
 
     /// `None` of a pipe, which is read when something comes.
     pub(crate) fn identity(&self) -> Option<Identity> {
+        self.metadata().map(|file| (file.dev(), file.ino()))
+    }
+
+    /// The user that owns it; `None` of a pipe.
+    pub(crate) fn owner(&self) -> Option<u32> {
+        self.metadata().map(|file| file.uid())
+    }
+
+    fn metadata(&self) -> Option<Metadata> {
         match &self.input {
-            Input::File { file, .. } => file.metadata().ok().map(|file| (file.dev(), file.ino())),
+            Input::File { file, .. } => file.metadata().ok(),
             Input::Stream(_) => None,
         }
     }

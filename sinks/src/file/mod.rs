@@ -10,7 +10,7 @@ mod output;
 mod rotation;
 
 pub use if_exists::IfExists;
-pub use rotation::{set_aside_from, set_aside_of};
+pub use rotation::{open_part, set_aside_from, set_aside_of};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

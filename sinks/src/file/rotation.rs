@@ -2,12 +2,13 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
 use anyhow::{Context, bail};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::contents::Contents;
@@ -125,6 +126,21 @@ pub fn set_aside_of(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
+/// Opens a part of a recording that nobody named, as [`set_aside_of`] finds them. Who may write to its folder can have put
+/// something else in its place by now: that is not followed, waited for or read.
+///
+/// # Errors
+/// When it cannot be opened, or is not a regular file of this owner.
+pub fn open_part(path: &Path, owner: u32) -> io::Result<fs::File> {
+    let how = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    let file = fs::File::options().read(true).custom_flags(how).open(path)?;
+    let found = file.metadata()?;
+    if !found.is_file() || found.uid() != owner {
+        return Err(io::Error::other("it was replaced by something that is no part of the recording"));
+    }
+    Ok(file)
+}
+
 /// The file that this one was set aside of, going by its name, and its number: `run.jsonl` and 2 for `run.2.jsonl`.
 pub fn set_aside_from(path: &Path) -> Option<(PathBuf, u64)> {
     let name = path.file_name()?;
@@ -164,6 +180,21 @@ mod tests {
         fs::write(&path, "").unwrap();
         let set = ["run.2.jsonl", "run.10.jsonl"].map(|name| directory.path().join(name));
         assert_eq!(set_aside_of(&path).unwrap(), set);
+    }
+
+    #[test]
+    fn what_took_the_place_of_a_part_is_not_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let [part, link, fifo] = ["run.1.jsonl", "run.2.jsonl", "run.3.jsonl"].map(|name| directory.path().join(name));
+        fs::write(&part, "rows").unwrap();
+        std::os::unix::fs::symlink(&part, &link).unwrap();
+        let fifo_mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, fifo_mode, 0).unwrap();
+        let owner = fs::metadata(&part).unwrap().uid();
+        assert_eq!(open_part(&part, owner).and_then(io::read_to_string).unwrap(), "rows");
+        for (path, owner) in [(&link, owner), (&fifo, owner), (&part, owner + 1)] {
+            assert!(open_part(path, owner).is_err(), "{}", path.display());
+        }
     }
 
     #[test]
