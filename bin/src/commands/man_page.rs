@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
+use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 
 use super::standard_output::print;
 use crate::manual;
@@ -18,20 +19,23 @@ pub(crate) fn man_page(tool: &[String]) -> anyhow::Result<i32> {
 pub(crate) fn man_pages(dir: &Path) -> anyhow::Result<i32> {
     let cannot = |path: &Path| format!("cannot write {}", path.display());
     fs::create_dir_all(dir).with_context(|| cannot(dir))?;
+    let folder = File::open(dir).with_context(|| cannot(dir))?;
     for (name, page) in manual::pages() {
-        let path = dir.join(name);
-        replace(&path, &page).with_context(|| cannot(&path))?;
+        replace(&folder, &name, &page).with_context(|| cannot(&dir.join(&name)))?;
     }
     Ok(0)
 }
 
-/// Replaces what is there by a new file: in such a folder, another user may have put a link or a pipe there.
-fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
-    let new = path.with_extension(format!("new-{}", std::process::id()));
-    let mut file = File::options().write(true).create_new(true).open(&new)?;
-    let replaced = file.write_all(text).and_then(|()| fs::rename(&new, path));
+/// Replaces what is there by a new file: in such a folder, another user may have put a link or a pipe there, and may
+/// put the folder elsewhere meanwhile.
+fn replace(folder: &File, name: &str, text: &[u8]) -> io::Result<()> {
+    let new = format!("{name}.new-{}", std::process::id());
+    let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let readable = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+    let mut file = File::from(openat(folder, &new, how, readable)?);
+    let replaced = file.write_all(text).and_then(|()| Ok(renameat(folder, &new, folder, name)?));
     if replaced.is_err() {
-        let _ = fs::remove_file(&new);
+        let _ = unlinkat(folder, &new, AtFlags::empty());
     }
     replaced
 }
