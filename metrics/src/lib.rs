@@ -14,7 +14,9 @@ mod cgroup;
 mod cloud;
 mod cpu;
 pub mod cpu_list;
+mod cpufreq;
 mod disk;
+mod disk_discard;
 mod energy;
 mod gpu;
 mod host;
@@ -29,12 +31,16 @@ mod perf;
 mod pressure;
 mod process;
 mod run;
+mod run_queue;
+mod tcp;
 mod top_processes;
 
 pub use cgroup::CgroupMetrics;
 pub use cloud::CloudMetrics;
 pub use cpu::CpuMetrics;
+pub use cpufreq::CpufreqMetrics;
 pub use disk::{DiskKind, DiskMetrics, DiskMountMetrics, DiskType, Disks, full_pct};
+pub use disk_discard::{DiskDiscardMetrics, DiskDiscards};
 pub use energy::{Energy, EnergyMetrics};
 pub use gpu::{GpuMetrics, GpuProcess, Gpus, NvLinkMetrics};
 pub use host::{HostAllocation, HostMetrics};
@@ -48,6 +54,8 @@ pub use perf::PerfMetrics;
 pub use pressure::{PressureMetrics, ResourcePressure, Stall};
 pub use process::{CounterAccounting, JobGpuMetrics, PeakSource, ProcessAccounting, ProcessMetrics};
 pub use run::{RunLabels, RunMetrics};
+pub use run_queue::RunQueueMetrics;
+pub use tcp::TcpMetrics;
 pub use top_processes::{TopProcess, TopProcesses};
 
 /// Registers a section of this crate.

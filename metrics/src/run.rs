@@ -16,6 +16,9 @@ pub struct RunMetrics {
     /// The command with its arguments, in which what looks like a password, a token or a key is `***`. After 256 words, or 64 KiB, there is `...`. Empty when none was started.
     #[schemars(transform = Info)]
     pub command: Vec<String>,
+    /// Process that was followed, known before the run began (`--pid`). Null when a command was started, or no job is tracked.
+    #[schemars(transform = Info)]
+    pub pid: Option<i32>,
     /// When the run began, in milliseconds since the Unix epoch.
     #[schemars(transform = Gauge("milliseconds"))]
     pub started_ms: u64,
@@ -88,6 +91,7 @@ impl RunMetrics {
         Self {
             id,
             command: words.collect(),
+            pid: run.pid,
             started_ms: since.as_millis() as u64,
             interval_secs: run.interval.as_secs_f64(),
             version: run.version.to_owned(),

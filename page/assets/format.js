@@ -61,10 +61,13 @@ const ENDINGS = [
   ["_celsius", "celsius"],
 ];
 
+// A moment where the reader is, with the name of that time zone: a page is mailed around the world.
+const moment = (ms) => new Date(ms).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
+
 const figure = (path, value) => {
   const names = path.split(".").reverse();
   const ending = ENDINGS.find(([end]) => names.some((name) => `_${name}`.endsWith(end)));
-  if (names[0].endsWith("_ms")) return new Date(value).toLocaleString();
+  if (names[0].endsWith("_ms")) return moment(value);
   return ending ? UNITS[ending[1]](value) : plain(value);
 };
 

@@ -7,7 +7,7 @@ const pairs = (list) =>
 
 const joined = (...parts) => parts.filter((part) => part).join(", ");
 
-const began = (run) => new Date(run.summary.run?.started_ms ?? run.summary.times.first_ms).toLocaleString();
+const began = (run) => moment(run.summary.run?.started_ms ?? run.summary.times.first_ms);
 
 const machine = (run) => {
   const { machine } = run.summary;

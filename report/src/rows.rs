@@ -99,10 +99,11 @@ pub(crate) fn is_unprintable(char: char) -> bool {
 
 /// The command, or what else the summary is about.
 fn title(summary: &Summary) -> String {
-    match summary.command() {
-        Some(words) => shortened(&words.join(" ")),
-        None if summary.job.is_some() => "the process that was tracked".into(),
-        None => "the machine".into(),
+    match (summary.command(), summary.run.as_ref().and_then(|run| run.pid)) {
+        (Some(words), _) => shortened(&words.join(" ")),
+        (None, Some(pid)) => format!("process {pid}"),
+        (None, None) if summary.job.is_some() => "the process that was tracked".into(),
+        (None, None) => "the machine".into(),
     }
 }
 

@@ -14,6 +14,8 @@ pub struct RunSummary {
     pub id: Option<String>,
     /// The command with its arguments; empty when none was started. `run`, `command`
     pub command: Option<Vec<String>>,
+    /// Process that was followed, where it is one that was there before (`--pid`). `run`, `pid`
+    pub pid: Option<i32>,
     /// When it began, in milliseconds since the Unix epoch. `run`, `started_ms`
     pub started_ms: Option<u64>,
     /// Time between two samples, as it was asked for. `run`, `interval_secs`
@@ -54,6 +56,7 @@ impl From<&RunMetrics> for RunSummary {
         Self {
             id: Some(run.id),
             command: Some(run.command),
+            pid: run.pid,
             started_ms: Some(run.started_ms),
             interval_secs: Some(run.interval_secs),
             version: Some(run.version),

@@ -1,36 +1,11 @@
 //! At which frequency the CPUs run: `/sys/devices/system/cpu/cpu*/cpufreq`.
 
 use resource_tracker_core::prelude::*;
-use resource_tracker_metrics::cpu_list;
+use resource_tracker_metrics::{CpufreqMetrics, cpu_list};
 
 use crate::procfile::ProcFile;
 use crate::scan::{number, words};
 
-/// At which frequency the CPUs run: `cpufreq`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
-pub struct CpufreqMetrics {
-    /// The CPUs that tell, as the kernel writes a list of them: `0-3,8`.
-    #[schemars(transform = Info)]
-    pub cpus: String,
-    /// Frequency of each of them. `scaling_cur_freq`
-    #[schemars(transform = Gauge("MHz"))]
-    pub per_core_mhz: Vec<f64>,
-    /// The lowest.
-    #[schemars(transform = Gauge("MHz"))]
-    pub min_mhz: Option<f64>,
-    /// The mean.
-    #[schemars(transform = Gauge("MHz"))]
-    pub mean_mhz: Option<f64>,
-    /// The highest.
-    #[schemars(transform = Gauge("MHz"))]
-    pub max_mhz: Option<f64>,
-}
-
-impl Section for CpufreqMetrics {
-    const NAME: &'static str = "cpufreq";
-}
-
-register_section!(CpufreqMetrics);
 register_source!(SourceEntry::new::<CpufreqConfig>("cpufreq", "At which frequency the CPUs run"));
 
 /// At which frequency the CPUs run. A virtual machine is seldom told.

@@ -1,30 +1,12 @@
 //! How long tasks that could run waited for a CPU of the machine: `/proc/schedstat`.
 
 use resource_tracker_core::prelude::*;
+use resource_tracker_metrics::RunQueueMetrics;
 
 use crate::counter_deltas::CounterDeltas;
 use crate::procfile::ProcFile;
 use crate::scan::{find_near, lines, numbers};
 
-/// What the CPUs ran, and who waited for them: `run_queue`. Null when a counter began anew meanwhile.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
-pub struct RunQueueMetrics {
-    /// Time that tasks waited for a CPU, added up over the tasks. `/proc/schedstat`, field 8 of each `cpu` line
-    #[schemars(transform = Delta("seconds"))]
-    pub wait_secs: Option<f64>,
-    /// Times that a task was given a CPU. Field 9
-    #[schemars(transform = Delta("turns"))]
-    pub turns: Option<u64>,
-    /// How long a task waited for its turn, on average; null when none had one.
-    #[schemars(transform = Gauge("milliseconds"))]
-    pub wait_ms_per_turn: Option<f64>,
-}
-
-impl Section for RunQueueMetrics {
-    const NAME: &'static str = "run_queue";
-}
-
-register_section!(RunQueueMetrics);
 register_source!(SourceEntry::new::<RunQueueConfig>("run-queue", "How long tasks waited for a CPU of the machine"));
 
 /// How long tasks waited for a CPU of the machine. Needs a kernel with `CONFIG_SCHED_INFO`.

@@ -1,30 +1,12 @@
 //! TCP of the machine, or of the container whose network it is: `/proc/self/net/snmp` and `netstat`.
 
 use resource_tracker_core::prelude::*;
+use resource_tracker_metrics::TcpMetrics;
 
 use crate::counter_deltas::CounterDeltas;
 use crate::procfile::ProcFile;
 use crate::scan::{lines, number, words};
 
-/// What TCP had to do again, and what it turned away: `tcp`. Null when the counter began anew meanwhile.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
-pub struct TcpMetrics {
-    /// Segments that were sent once more, because nobody acknowledged them. `Tcp`, `RetransSegs`
-    #[schemars(transform = Delta("segments"))]
-    pub retransmits: Option<u64>,
-    /// Connections that were turned away because a program did not accept those before fast enough. `TcpExt`, `ListenOverflows`
-    #[schemars(transform = Delta("connections"))]
-    pub listen_overflows: Option<u64>,
-    /// Connections that were turned away for any reason, those among them. `TcpExt`, `ListenDrops`
-    #[schemars(transform = Delta("connections"))]
-    pub listen_drops: Option<u64>,
-}
-
-impl Section for TcpMetrics {
-    const NAME: &'static str = "tcp";
-}
-
-register_section!(TcpMetrics);
 register_source!(SourceEntry::new::<TcpConfig>("tcp", "What TCP sent once more, and connections that it turned away"));
 
 /// What TCP sent once more, and connections that it turned away.
