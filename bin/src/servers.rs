@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use resource_tracker_report::{Advice, Demand, Offer, cheapest_server, least_price, wanted_gpus};
+use resource_tracker_report::{Advice, Offer, ServerRequirement, cheapest_server, least_price, wanted_gpus};
 use resource_tracker_sinks::http;
 use url::Url;
 
@@ -38,7 +38,7 @@ impl Servers {
     ///
     /// # Errors
     /// When the service does not answer, or knows no such machine.
-    pub(crate) fn cheapest(&self, demand: Demand) -> Result<Found, String> {
+    pub(crate) fn cheapest(&self, demand: ServerRequirement) -> Result<Found, String> {
         let what = self.path(&["servers"]).to_string();
         let answer = http::get(&what, &self.query(&demand.advice), LIMIT)?;
         let cheapest =
@@ -52,7 +52,7 @@ impl Servers {
 
     /// What the machine that the run was on costs for an hour: the least in its region, or anywhere. `None` if that is
     /// not known.
-    fn present_price(&self, demand: &Demand) -> Result<Option<f64>, String> {
+    fn present_price(&self, demand: &ServerRequirement) -> Result<Option<f64>, String> {
         let cloud = demand.cloud.as_ref();
         let names = cloud.and_then(|cloud| cloud.cloud_vendor_id.as_deref().zip(cloud.cloud_instance_type.as_deref()));
         // Names from a recording must not lead to another page.

@@ -8,7 +8,7 @@ use resource_tracker_metrics::{
     CgroupMetrics, CloudMetrics, Disks, Gpus, JobGpuMetrics, JobLimitMetrics, JobNetworkMetrics, Marks, MemoryMetrics,
     Networks, OutcomeMetrics, PressureMetrics, ProcessMetrics, ResourcePressure, TopProcesses,
 };
-use resource_tracker_report::{CpuFields, Kind, Kinds, Readable, Span, Spans, is_image, other_figures};
+use resource_tracker_report::{CpuFields, Kinds, MetricKind, Readable, Span, Spans, is_image, other_figures};
 use serde::Serialize;
 
 use crate::timeline::{About, Drawing, Line, Role, Timeline};
@@ -270,7 +270,7 @@ impl RunCharts {
                 None => {
                     let kind = kinds.of(field);
                     if others.len() == OTHER_FIGURES {
-                        return if kind != Kind::Info {
+                        return if kind != MetricKind::Info {
                             timeline.leave_out()
                         };
                     }
@@ -289,7 +289,7 @@ impl RunCharts {
 /// A figure of a section that is known by its schema alone.
 #[derive(Debug)]
 struct OtherFigure {
-    kind: Kind,
+    kind: MetricKind,
     /// The last value of a counter, and when it was read.
     last: Option<(f64, f64)>,
     /// Its line, once it has had a value: `Some(None)` if there was no room for one.
@@ -297,17 +297,17 @@ struct OtherFigure {
 }
 
 impl OtherFigure {
-    fn new(kind: Kind) -> Self {
+    fn new(kind: MetricKind) -> Self {
         Self { kind, last: None, line: None }
     }
 
     /// The value to draw: a gauge as it is, and a count as a rate per second.
     fn drawn(&mut self, value: f64, secs: f64, now: f64) -> Option<f64> {
         let drawn = match self.kind {
-            Kind::Info => None,
-            Kind::Gauge => Some(value),
-            Kind::Delta => Some(value / secs),
-            Kind::Counter => self.last.replace((value, now)).map(|(before, then)| {
+            MetricKind::Info => None,
+            MetricKind::Gauge => Some(value),
+            MetricKind::Delta => Some(value / secs),
+            MetricKind::Counter => self.last.replace((value, now)).map(|(before, then)| {
                 // A counter that was reset starts from zero.
                 let grown = if value < before { value } else { value - before };
                 grown / (now - then)
@@ -318,10 +318,10 @@ impl OtherFigure {
 }
 
 /// The line of a figure that is known by its schema alone.
-fn other_line(timeline: &mut Timeline, kinds: &Kinds, path: &str, field: &str, kind: Kind) -> Option<Line> {
+fn other_line(timeline: &mut Timeline, kinds: &Kinds, path: &str, field: &str, kind: MetricKind) -> Option<Line> {
     let (section, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
     let label = rest.trim_start_matches(['.', '[']).replace("].", " ").replace(']', "");
-    let is_rate = matches!(kind, Kind::Delta | Kind::Counter);
+    let is_rate = matches!(kind, MetricKind::Delta | MetricKind::Counter);
     let unit = kinds.unit(field).map(|unit| if is_rate { format!("{unit}/second") } else { unit.to_owned() });
     // Figures of unknown units have nothing to do with one another.
     let title = match &unit {

@@ -130,7 +130,7 @@ fn chance(pairs: usize, one: usize, other: usize) -> f64 {
 
 /// The result of checking a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum ConditionResult {
     /// It is so.
     Holds,
     /// It is not so, or may be chance.
@@ -151,19 +151,19 @@ pub enum Of {
 impl Condition {
     /// Whether it holds. A limit on a value is for any or all of the new runs, and a limit on a change is for the
     /// change of the medians. With enough runs to tell, a change that is noise counts as no change.
-    pub fn answer(&self, baseline: &[&Figures], new: &[&Figures], of: Of) -> Answer {
+    pub fn answer(&self, baseline: &[&Figures], new: &[&Figures], of: Of) -> ConditionResult {
         let values = |runs: &[&Figures]| runs.iter().map(|run| run.get(self.place)).collect::<Option<Vec<f64>>>();
-        let Some(new_values) = values(new) else { return Answer::NotKnown };
+        let Some(new_values) = values(new) else { return ConditionResult::NotKnown };
         let holds = match self.limit {
             Limit::Value(_) if of == Of::Any => new_values.iter().any(|value| self.holds(*value)),
             Limit::Value(_) => new_values.iter().all(|value| self.holds(*value)),
             Limit::Change(_) => {
                 let change = values(baseline).and_then(|_| change_beyond_noise(&difference(self.place, baseline, new)));
-                let Some(change) = change else { return Answer::NotKnown };
+                let Some(change) = change else { return ConditionResult::NotKnown };
                 self.holds(change)
             }
         };
-        if holds { Answer::Holds } else { Answer::DoesNotHold }
+        if holds { ConditionResult::Holds } else { ConditionResult::DoesNotHold }
     }
 }
 

@@ -11,7 +11,7 @@ const DEPTH: u32 = 16;
 
 /// How a figure behaves, as [`unit`](resource_tracker_core::unit) has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// It goes up and down. A figure that no schema describes counts as one.
     Gauge,
     /// It only grows.
@@ -22,7 +22,7 @@ pub enum Kind {
     Info,
 }
 
-type ByField = BTreeMap<String, (Kind, Option<String>)>;
+type ByField = BTreeMap<String, (MetricKind, Option<String>)>;
 
 /// The kinds and units of the fields of a sample, by their paths: `energy[].joules`. The first use reads the schema.
 pub struct Kinds(LazyLock<ByField, Box<dyn FnOnce() -> ByField + Send>>);
@@ -41,8 +41,8 @@ impl Kinds {
     }
 
     /// The kind of a field.
-    pub fn of(&self, field: &str) -> Kind {
-        self.0.get(field).map_or(Kind::Gauge, |(kind, _)| *kind)
+    pub fn of(&self, field: &str) -> MetricKind {
+        self.0.get(field).map_or(MetricKind::Gauge, |(kind, _)| *kind)
     }
 
     /// Whether anything is known of the fields of a section.
@@ -61,10 +61,10 @@ impl Kinds {
 fn walk(kinds: &mut ByField, field: &str, schema: &Json, root: &Json, depth: u32) {
     let Some(depth) = depth.checked_sub(1) else { return };
     let kind = match schema["kind"].as_str() {
-        Some("gauge") => Some(Kind::Gauge),
-        Some("counter") => Some(Kind::Counter),
-        Some("delta") => Some(Kind::Delta),
-        Some("info") => Some(Kind::Info),
+        Some("gauge") => Some(MetricKind::Gauge),
+        Some("counter") => Some(MetricKind::Counter),
+        Some("delta") => Some(MetricKind::Delta),
+        Some("info") => Some(MetricKind::Info),
         _ => None,
     };
     if let Some(kind) = kind {
@@ -97,14 +97,14 @@ mod tests {
     fn kinds_of_the_built_in_sections() {
         let kinds = Kinds::of_schema(|| sample_schema("tracker", &Registry::new()));
         for (field, kind) in [
-            ("cpu.utilization_pct", Kind::Gauge),
-            ("cpu.process_utime_secs", Kind::Delta),
-            ("disk[].read_bytes_total", Kind::Counter),
-            ("disk[].mounts[].used_pct", Kind::Gauge),
-            ("energy[].joules", Kind::Delta),
-            ("perf.instructions", Kind::Delta),
-            ("perf.user_only", Kind::Info),
-            ("nobody.knows", Kind::Gauge),
+            ("cpu.utilization_pct", MetricKind::Gauge),
+            ("cpu.process_utime_secs", MetricKind::Delta),
+            ("disk[].read_bytes_total", MetricKind::Counter),
+            ("disk[].mounts[].used_pct", MetricKind::Gauge),
+            ("energy[].joules", MetricKind::Delta),
+            ("perf.instructions", MetricKind::Delta),
+            ("perf.user_only", MetricKind::Info),
+            ("nobody.knows", MetricKind::Gauge),
         ] {
             assert_eq!(kinds.of(field), kind, "{field}");
         }
@@ -114,6 +114,6 @@ mod tests {
     #[test]
     fn a_schema_in_itself_ends() {
         let schema = serde_json::json!({ "properties": { "a": { "$ref": "#/properties/a" } } });
-        assert_eq!(Kinds::of_schema(|| schema).of("a"), Kind::Gauge);
+        assert_eq!(Kinds::of_schema(|| schema).of("a"), MetricKind::Gauge);
     }
 }

@@ -15,7 +15,7 @@ const LABEL_WIDTH: usize = "Processes".len();
 
 /// What is looked for: the machine for the next run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Demand {
+pub struct ServerRequirement {
     /// What is enough for all runs that ended well.
     pub advice: Advice,
     /// How long the longest of them took.
@@ -49,7 +49,7 @@ pub struct Server {
 #[non_exhaustive]
 pub struct Offer {
     /// What was asked for.
-    pub demand: Demand,
+    pub demand: ServerRequirement,
     /// The machine.
     pub server: Server,
     /// What such a run costs on it, if it takes as long there.
@@ -70,7 +70,7 @@ pub struct Present {
     pub saving_usd: f64,
 }
 
-impl Demand {
+impl ServerRequirement {
     /// The demand so far, with that of another run. Only runs count that are known to have ended well; `None` if there
     /// is none.
     pub fn of(before: Option<Self>, run: &Summary) -> Option<Self> {
@@ -89,7 +89,7 @@ impl Demand {
 
 impl Offer {
     /// The cost of the demanded time on `server`. `present_usd_per_hour`: the price of the machine that the run was on.
-    pub fn new(demand: Demand, server: Server, present_usd_per_hour: Option<f64>) -> Self {
+    pub fn new(demand: ServerRequirement, server: Server, present_usd_per_hour: Option<f64>) -> Self {
         let cost = |usd_per_hour: f64| usd_per_hour * demand.wall_secs / 3600.0;
         let usd = cost(server.usd_per_hour);
         let present = present_usd_per_hour.map(|usd_per_hour| {

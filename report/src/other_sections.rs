@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::kinds::{Kind, Kinds};
+use crate::kinds::{Kinds, MetricKind};
 use crate::statistics::Level;
 
 /// The sections that the summary knows by their types, and those without figures.
@@ -38,7 +38,7 @@ const DEPTH: u32 = 8;
 /// Sums over the figures of these sections.
 #[derive(Default)]
 pub(crate) struct OtherSections {
-    figures: BTreeMap<String, (Kind, Level, f64)>,
+    figures: BTreeMap<String, (MetricKind, Level, f64)>,
     /// The most figures of one sample that were left out.
     left_out: u64,
     /// A section that no schema describes.
@@ -80,7 +80,7 @@ impl OtherSections {
             Some(figure) => figure,
             None => {
                 let kind = kinds.of(field);
-                if kind == Kind::Info {
+                if kind == MetricKind::Info {
                     return true;
                 }
                 let section = &field[..field.find(['.', '[']).unwrap_or(field.len())];
@@ -94,20 +94,22 @@ impl OtherSections {
             }
         };
         match kind {
-            Kind::Delta => *grown += value,
+            MetricKind::Delta => *grown += value,
             // A counter that was reset starts from zero.
-            Kind::Counter => *grown += level.last().map_or(0.0, |last| if value < last { value } else { value - last }),
-            Kind::Gauge | Kind::Info => (),
+            MetricKind::Counter => {
+                *grown += level.last().map_or(0.0, |last| if value < last { value } else { value - last })
+            }
+            MetricKind::Gauge | MetricKind::Info => (),
         }
         level.add(value, secs);
         true
     }
 
     pub(crate) fn summary(&self) -> BTreeMap<String, Figure> {
-        let summary = |(path, (kind, level, grown)): (&String, &(Kind, Level, f64))| {
+        let summary = |(path, (kind, level, grown)): (&String, &(MetricKind, Level, f64))| {
             let figure = match kind {
-                Kind::Delta | Kind::Counter => Figure { mean: None, peak: None, sum: Some(*grown) },
-                Kind::Gauge | Kind::Info => Figure { mean: level.mean(), peak: level.peak(), sum: None },
+                MetricKind::Delta | MetricKind::Counter => Figure { mean: None, peak: None, sum: Some(*grown) },
+                MetricKind::Gauge | MetricKind::Info => Figure { mean: level.mean(), peak: level.peak(), sum: None },
             };
             (path.clone(), figure)
         };
@@ -201,7 +203,7 @@ impl Walk<'_> {
     fn name_of(&self, item: &Json) -> Option<String> {
         let members = item.as_object()?;
         let is_number = |name: &str, value: &Json| {
-            (value.is_u64() || value.is_i64()) && self.kinds.of(&format!("{}[].{name}", self.field)) == Kind::Info
+            (value.is_u64() || value.is_i64()) && self.kinds.of(&format!("{}[].{name}", self.field)) == MetricKind::Info
         };
         let text = members.values().find_map(Json::as_str).map(str::to_owned);
         let numbers = members.iter().filter(|(name, value)| is_number(name, value)).map(|(_, value)| value.to_string());

@@ -12,7 +12,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
 
-use crate::kinds::{Kind, Kinds};
+use crate::kinds::{Kinds, MetricKind};
 
 /// No tracker writes longer sections. Once parsed, they take up to eighty times as much memory.
 const LONGEST_SECTION: usize = 4 << 20;
@@ -142,7 +142,7 @@ impl LeftOut {
 
 /// Whether a field can have this value. `field` is its path: `disk[].read_bytes_total`.
 fn is_possible(field: &str, value: f64) -> bool {
-    if PLAIN.contains(&value) || FIELDS.of(field) == Kind::Info {
+    if PLAIN.contains(&value) || FIELDS.of(field) == MetricKind::Info {
         return true;
     }
     let Some(unit) = FIELDS.unit(field) else { return true };

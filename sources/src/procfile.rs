@@ -9,7 +9,6 @@ use anyhow::Context;
 use rustix::buffer::spare_capacity;
 use rustix::io::pread;
 
-use crate::job::Stat;
 use crate::scan::words;
 
 /// `seq_file` fills a page as long as the next record fits, so a read that leaves this much of the smallest page is
@@ -129,19 +128,6 @@ pub(crate) fn read_once(path: &Path) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     read_until(&File::open(path).ok()?, &mut text, 1).ok()?;
     Some(text)
-}
-
-/// The folder whose files tell of the memory and the descriptors of a process: its own, or that of one of its threads when
-/// the first one has ended.
-pub(crate) fn folder_of_process(procfs: &Path, pid: i32) -> PathBuf {
-    let folder = procfs.join(pid.to_string());
-    let stat = |folder: &Path| Stat::parse(&std::fs::read(folder.join("stat")).ok()?);
-    if !stat(&folder).is_some_and(|stat| stat.has_lost_leader()) {
-        return folder;
-    }
-    let threads = std::fs::read_dir(folder.join("task")).into_iter().flatten().flatten().map(|entry| entry.path());
-    let lives = |thread: &PathBuf| stat(thread).is_some_and(|stat| stat.rss > 0);
-    threads.into_iter().find(lives).unwrap_or(folder)
 }
 
 /// The text of a small sysfs attribute, trimmed; `None` when it is missing, unreadable or empty.

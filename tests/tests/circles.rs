@@ -30,6 +30,19 @@ fn no_files_import_each_other_in_a_circle() {
     assert!(circles.is_empty(), "what one of them shares belongs into a file of its own: {circles:#?}");
 }
 
+#[test]
+fn a_circle_is_found_also_by_way_of_a_third_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, code: &str| std::fs::write(folder.path().join(name), code).unwrap();
+    write("lib.rs", "mod a; mod b; mod c; pub use a::A;");
+    write("a.rs", "use crate::b::B; pub struct A(B);");
+    write("b.rs", "pub struct B(super::c::C);");
+    write("c.rs", "pub struct C;");
+    assert_eq!(circles(&files(folder.path())), BTreeSet::new());
+    write("c.rs", "pub struct C(Box<crate::A>);");
+    assert_eq!(circles(&files(folder.path())), BTreeSet::from([["a", "b", "c"].map(str::to_owned).to_vec()]));
+}
+
 /// Name and folder with the code of each crate of the workspace.
 fn crates() -> Vec<(String, String)> {
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");

@@ -172,7 +172,7 @@ fn parent_of(pid: u64) -> u64 {
 }
 
 /// Neither standard input nor output of the job, nor any other file of the tracker, is open in the process of a plugin
-/// or in its supervisor, and no signal is blocked there.
+/// or in its fork server, and no signal is blocked there.
 #[test]
 fn a_plugin_s_process_has_nothing_of_the_job_s() {
     let mine = tempfile::NamedTempFile::new().unwrap();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use resource_tracker_report::{
-    Answer, Condition, Figures, Kinds, Of, Rows, comparison_markdown, comparison_text, read_runs,
+    Condition, ConditionResult, Figures, Kinds, Of, Rows, comparison_markdown, comparison_text, read_runs,
 };
 
 use super::standard_output::print;
@@ -54,12 +54,12 @@ pub(crate) fn compare(cli: &Cli, tool: &CompareTool) -> anyhow::Result<i32> {
         _ => comparison_text(&differences),
     };
     print(shown.as_bytes())?;
-    let of = |conditions: &[Condition], of: Of, wanted: Answer, word: &str| {
+    let of = |conditions: &[Condition], of: Of, wanted: ConditionResult, word: &str| {
         let broken = conditions.iter().filter_map(|condition| {
             let answer = |runs: &[&Figures]| condition.answer(&before, runs, of);
             let found = match answer(&after) {
                 answer if answer == wanted => return None,
-                Answer::NotKnown => "it is not known of every run".to_owned(),
+                ConditionResult::NotKnown => "it is not known of every run".to_owned(),
                 _ => condition.finding(&before, &after),
             };
             // A change is the change of all runs together.
@@ -69,8 +69,8 @@ pub(crate) fn compare(cli: &Cli, tool: &CompareTool) -> anyhow::Result<i32> {
         });
         broken.collect::<Vec<_>>()
     };
-    let mut broken = of(&tool.fail_if, Of::Any, Answer::DoesNotHold, "failed, because");
-    broken.extend(of(&tool.budget, Of::All, Answer::Holds, "not within the budget"));
+    let mut broken = of(&tool.fail_if, Of::Any, ConditionResult::DoesNotHold, "failed, because");
+    broken.extend(of(&tool.budget, Of::All, ConditionResult::Holds, "not within the budget"));
     broken.extend(failures(&new, tool));
     broken.iter().for_each(|limit| log::error!("{limit}"));
     Ok(i32::from(!broken.is_empty()))

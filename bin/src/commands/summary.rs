@@ -5,7 +5,9 @@ use std::io;
 use anyhow::Error;
 use resource_tracker_core::registry::Registry;
 use resource_tracker_core::sample_schema;
-use resource_tracker_report::{Demand, Kinds, Look, json, markdown, offer_markdown, offer_text, read_runs, text};
+use resource_tracker_report::{
+    Kinds, Look, ServerRequirement, json, markdown, offer_markdown, offer_text, read_runs, text,
+};
 
 use super::standard_output::print;
 use crate::cli::Cli;
@@ -44,7 +46,7 @@ pub(crate) fn summary(cli: &Cli, tool: &SummaryTool) -> anyhow::Result<i32> {
         _ => Form::Text(Look::of(&io::stdout())),
     };
     let servers = tool.servers.as_ref().map(|url| Servers::at(url, tool.allow_http)).transpose().map_err(Error::msg)?;
-    let mut demand: Option<Demand> = None;
+    let mut demand: Option<ServerRequirement> = None;
     let mut count = 0;
     read_runs(&tool.files, &kinds(cli), &mut |run| {
         let text = match form {
@@ -57,7 +59,7 @@ pub(crate) fn summary(cli: &Cli, tool: &SummaryTool) -> anyhow::Result<i32> {
         }
         print(text.as_bytes())?;
         count += 1;
-        demand = Demand::of(demand.take(), &run.summary);
+        demand = ServerRequirement::of(demand.take(), &run.summary);
         Ok(())
     })?;
     if let Some(demand) = demand.as_ref().filter(|_| count > 1 && form != Form::Json) {
@@ -70,7 +72,7 @@ pub(crate) fn summary(cli: &Cli, tool: &SummaryTool) -> anyhow::Result<i32> {
 }
 
 /// Prints what the next run would cost. Returns 1 if that is not known in full; the summaries are printed by then.
-fn say_cheapest(servers: &Servers, demand: Option<Demand>, form: Form) -> anyhow::Result<i32> {
+fn say_cheapest(servers: &Servers, demand: Option<ServerRequirement>, form: Form) -> anyhow::Result<i32> {
     let found = demand.map_or_else(|| Err(NOBODY_ASKED.to_owned()), |demand| servers.cheapest(demand));
     let problem = match found {
         Ok(Found { offer, problem }) => {

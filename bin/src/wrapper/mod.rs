@@ -102,10 +102,7 @@ pub(crate) fn run(
     (job.began, job.adopts_orphans, job.fork_mark, job.cgroup) =
         (Some(began), adopts, inherited.fork_mark(), cgroup.job());
     let ledger = job.ledger.clone();
-    let start = |mut prepared: Prepared| {
-        prepared.run_mut().pid = Some(pid);
-        prepared.observer(JobObserver::new(job, options.host.clone())).start()
-    };
+    let start = |prepared: Prepared| prepared.pid(pid).observer(JobObserver::new(job, options.host.clone())).start();
     let running = prepared.and_then(|prepared| match prepared {
         Ok(prepared) => Some(start(prepared)),
         Err(error) => {

@@ -93,7 +93,7 @@ pub struct HostTable {
 pub struct TickTable {
     /// `sizeof(rt_tick)` of the tracker.
     pub size: usize,
-    /// 0 for the baseline, whose sections are thrown away: it primes the counters that deltas are taken from.
+    /// 0 for the baseline, which is in no sample of its own: it primes the counters that deltas are taken from.
     pub number: u64,
     /// When the reading begins, in nanoseconds since the Unix epoch.
     pub timestamp_ns: u64,

@@ -13,13 +13,13 @@ const LIMIT: usize = 4 << 20;
 const LONGEST_MESSAGE: usize = 1000;
 
 #[derive(Default)]
-pub(super) struct Answer {
+pub(super) struct CallResult {
     text: Vec<u8>,
     too_long: bool,
     message: Option<String>,
 }
 
-impl Answer {
+impl CallResult {
     /// Makes a call. `Ok(None)` for `RT_ABSENT`.
     pub(super) fn of(&mut self, call: impl FnOnce(*const Reply) -> i32) -> anyhow::Result<Option<&[u8]>> {
         self.text.clear();
@@ -43,7 +43,7 @@ impl Answer {
 /// `context` is the answer of a call that has not returned, and nobody else uses it.
 unsafe extern "C" fn write(context: *mut c_void, text: Text) -> i32 {
     // SAFETY: `context` is the answer, which outlives the call.
-    let answer = unsafe { &mut *context.cast::<Answer>() };
+    let answer = unsafe { &mut *context.cast::<CallResult>() };
     if text.length == 0 {
         return 0;
     }
@@ -61,7 +61,7 @@ unsafe extern "C" fn write(context: *mut c_void, text: Text) -> i32 {
 /// As [`write()`].
 unsafe extern "C" fn fail(context: *mut c_void, message: Text) {
     // SAFETY: `context` is the answer, which outlives the call.
-    let answer = unsafe { &mut *context.cast::<Answer>() };
+    let answer = unsafe { &mut *context.cast::<CallResult>() };
     // SAFETY: the plugin's promise.
     answer.message = Some(unsafe { one_line(message) });
 }
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn parts_are_put_together_and_forgotten() {
-        let mut answer = Answer::default();
+        let mut answer = CallResult::default();
         assert_eq!(answer.of(|reply| plugin(reply, &[b"{", b"}", b""], None)).unwrap(), Some(&b"{}"[..]));
         assert_eq!(answer.of(|reply| plugin(reply, &[b"x"], None)).unwrap(), Some(&b"x"[..]));
         assert_eq!(answer.of(|_| RT_ABSENT).unwrap(), None);
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn failures_are_one_line() {
-        let mut answer = Answer::default();
+        let mut answer = CallResult::default();
         let error = answer.of(|reply| plugin(reply, &[], Some(b"no\nport \xff"))).unwrap_err();
         assert_eq!(error.to_string(), "no port \u{fffd}");
         assert_eq!(answer.of(|_| -7).unwrap_err().to_string(), "it returned -7 without a reason");

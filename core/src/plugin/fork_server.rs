@@ -20,10 +20,10 @@ use super::line::Line;
 const DIED: u32 = 0;
 /// The number of the message that ends a life.
 const END: u32 = u32::MAX;
-/// The number of the message that tells the supervisor to close standard output.
+/// The number of the message that tells the fork server to close standard output.
 const LEAVE_STDOUT: u32 = u32::MAX - 1;
 
-pub(super) struct Supervisor {
+pub(super) struct ForkServer {
     pid: i32,
     asker: Mutex<Asker>,
 }
@@ -48,7 +48,7 @@ impl fmt::Display for NoAnswer {
 
 impl std::error::Error for NoAnswer {}
 
-impl Supervisor {
+impl ForkServer {
     /// Starts it. `answer` answers one request after the other in the plugin's process.
     pub(super) fn start(answer: impl FnMut(&[u8]) -> Vec<u8> + Clone) -> anyhow::Result<Self> {
         let threads = std::fs::read_dir("/proc/self/task").map(Iterator::count);
@@ -86,7 +86,7 @@ impl Supervisor {
         }
     }
 
-    /// Closes standard output in the lives that follow, and in the supervisor itself.
+    /// Closes standard output in the lives that follow, and in the fork server itself.
     pub(super) fn leave_stdout(&self) -> anyhow::Result<()> {
         self.with_asker(|asker| asker.line.send(asker.life, LEAVE_STDOUT, &[])).context(GONE)
     }
@@ -96,7 +96,7 @@ impl Supervisor {
     }
 }
 
-impl Drop for Supervisor {
+impl Drop for ForkServer {
     fn drop(&mut self) {
         // SAFETY: the process is ours and was not waited for yet; nobody waits for it who does not ask for clones.
         unsafe {
@@ -150,7 +150,7 @@ impl Asker {
     }
 }
 
-/// The main loop of the supervisor.
+/// The main loop of the fork server.
 fn keep(line: Line, answer: impl FnMut(&[u8]) -> Vec<u8> + Clone) -> ! {
     let own_pid = std::process::id();
     become_helper(&line);

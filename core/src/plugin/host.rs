@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use super::abi::{HostTable, RT_ABI_MINOR, RT_HOST_WRAPS_COMMAND, RT_LOG_ERROR, RT_LOG_WARN, Text};
-use super::answer::one_line;
+use super::call_result::one_line;
 use crate::source::Host;
 
 /// What a component may use from `open` until it is closed: a table in a place of its own.

@@ -9,12 +9,12 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 
 use super::derivation::JsonDerivation;
+use super::fork_server::{ForkServer, NoAnswer};
 use super::load::{Description, Loaded};
 use super::sections;
 use super::sink::JsonSink;
-use super::supervisor::{NoAnswer, Supervisor};
 use super::types::{DerivationType, Hosting, SinkType, SourceType};
-use super::worker::{Reply, Request, Worker};
+use super::worker::{Request, Worker, WorkerReply};
 use crate::owned_tick::OwnedTick;
 use crate::sample::Sections;
 use crate::source::{Host, Source, Tick};
@@ -24,8 +24,8 @@ const SETUP_LIMIT: Duration = Duration::from_secs(5);
 
 /// Describes a plugin, without loading it into this process.
 pub(super) fn describe(file: &Path) -> anyhow::Result<Loaded> {
-    let supervisor = supervisor(file)?;
-    let text = ask(&supervisor, &Request::Describe, Some(SETUP_LIMIT))?.unwrap_or_default();
+    let fork_server = fork_server(file)?;
+    let text = ask(&fork_server, &Request::Describe, Some(SETUP_LIMIT))?.unwrap_or_default();
     let description: Description = serde_json::from_str(&text)?;
     let sources = description.sources.iter().map(|_| Hosting::Isolated).collect();
     let sinks = description.sinks.iter().map(|_| Hosting::Isolated).collect();
@@ -34,43 +34,43 @@ pub(super) fn describe(file: &Path) -> anyhow::Result<Loaded> {
 }
 
 /// A process for a source, in which the plugin has checked this configuration.
-pub(super) fn configured_source(source: &SourceType, config: &str) -> anyhow::Result<Supervisor> {
+pub(super) fn configured_source(source: &SourceType, config: &str) -> anyhow::Result<ForkServer> {
     let request = Request::CheckSource { name: source.info.component.name.clone(), config: config.to_owned() };
-    let supervisor = checked(&source.file, &request)?;
+    let fork_server = checked(&source.file, &request)?;
     // Only a sink may own standard output.
-    supervisor.leave_stdout()?;
-    Ok(supervisor)
+    fork_server.leave_stdout()?;
+    Ok(fork_server)
 }
 
 /// The same for a sink.
-pub(super) fn configured_sink(sink: &SinkType, config: &str) -> anyhow::Result<Supervisor> {
+pub(super) fn configured_sink(sink: &SinkType, config: &str) -> anyhow::Result<ForkServer> {
     checked(&sink.file, &Request::CheckSink { name: sink.info.component.name.clone(), config: config.to_owned() })
 }
 
 /// Has a configuration checked in a process that ends with it, because it still has the tracker's standard output.
-fn checked(file: &Path, request: &Request) -> anyhow::Result<Supervisor> {
-    let supervisor = supervisor(file)?;
-    ask(&supervisor, request, Some(SETUP_LIMIT))?;
-    supervisor.end_life(SETUP_LIMIT)?;
-    Ok(supervisor)
+fn checked(file: &Path, request: &Request) -> anyhow::Result<ForkServer> {
+    let fork_server = fork_server(file)?;
+    ask(&fork_server, request, Some(SETUP_LIMIT))?;
+    fork_server.end_life(SETUP_LIMIT)?;
+    Ok(fork_server)
 }
 
-fn ask(supervisor: &Supervisor, request: &Request, limit: Option<Duration>) -> anyhow::Result<Option<String>> {
-    answer(supervisor, request, limit)?
+fn ask(fork_server: &ForkServer, request: &Request, limit: Option<Duration>) -> anyhow::Result<Option<String>> {
+    answer(fork_server, request, limit)?
 }
 
 /// The outer error: there is no answer. The inner one: the answer is that it failed.
 fn answer(
-    supervisor: &Supervisor,
+    fork_server: &ForkServer,
     request: &Request,
     limit: Option<Duration>,
 ) -> Result<anyhow::Result<Option<String>>, NoAnswer> {
     let request = serde_json::to_vec(request).map_err(|error| NoAnswer::Lost(error.into()))?;
-    let reply = supervisor.ask(&request, limit)?;
+    let reply = fork_server.ask(&request, limit)?;
     match serde_json::from_slice(&reply) {
-        Ok(Reply::Ok(text)) => Ok(Ok(Some(text))),
-        Ok(Reply::Absent) => Ok(Ok(None)),
-        Ok(Reply::Failed(why)) => Ok(Err(anyhow!(why))),
+        Ok(WorkerReply::Ok(text)) => Ok(Ok(Some(text))),
+        Ok(WorkerReply::Absent) => Ok(Ok(None)),
+        Ok(WorkerReply::Failed(why)) => Ok(Err(anyhow!(why))),
         Err(error) => Err(NoAnswer::Lost(error.into())),
     }
 }
@@ -78,7 +78,7 @@ fn answer(
 /// A source in another process.
 pub(super) struct RemoteSource {
     source: &'static SourceType,
-    supervisor: Arc<Supervisor>,
+    fork_server: Arc<ForkServer>,
     config: String,
     host: Host,
     state: RemoteState,
@@ -95,12 +95,12 @@ enum RemoteState {
 }
 
 impl RemoteSource {
-    pub(super) fn new(source: &'static SourceType, supervisor: Arc<Supervisor>, config: String, host: &Host) -> Self {
-        Self { source, supervisor, config, host: host.clone(), state: RemoteState::Closed }
+    pub(super) fn new(source: &'static SourceType, fork_server: Arc<ForkServer>, config: String, host: &Host) -> Self {
+        Self { source, fork_server, config, host: host.clone(), state: RemoteState::Closed }
     }
 
     fn ask(&mut self, request: &Request) -> anyhow::Result<Option<String>> {
-        let answered = answer(&self.supervisor, request, None);
+        let answered = answer(&self.fork_server, request, None);
         if answered.is_err() {
             self.state = RemoteState::Closed;
         }
@@ -144,7 +144,7 @@ impl Source for RemoteSource {
 /// A sink in another process.
 pub(super) struct RemoteSink {
     sink: &'static SinkType,
-    supervisor: Arc<Supervisor>,
+    fork_server: Arc<ForkServer>,
     config: String,
     wraps_command: bool,
     host: Host,
@@ -157,19 +157,19 @@ impl RemoteSink {
     /// When its process is gone.
     pub(super) fn new(
         sink: &'static SinkType,
-        supervisor: Arc<Supervisor>,
+        fork_server: Arc<ForkServer>,
         config: String,
         wraps_command: bool,
         host: Host,
     ) -> anyhow::Result<Self> {
         if wraps_command {
-            supervisor.leave_stdout()?;
+            fork_server.leave_stdout()?;
         }
-        Ok(Self { sink, supervisor, config, wraps_command, host, run: None, is_open: false })
+        Ok(Self { sink, fork_server, config, wraps_command, host, run: None, is_open: false })
     }
 
     fn ask(&mut self, request: &Request) -> anyhow::Result<()> {
-        let answered = answer(&self.supervisor, request, None);
+        let answered = answer(&self.fork_server, request, None);
         self.is_open &= answered.is_ok();
         answered?.map(drop)
     }
@@ -209,7 +209,7 @@ impl JsonSink for RemoteSink {
 /// A derivation in another process.
 pub(super) struct RemoteDerivation {
     derivation: &'static DerivationType,
-    supervisor: Supervisor,
+    fork_server: ForkServer,
     host: Host,
     is_open: bool,
 }
@@ -218,13 +218,13 @@ impl RemoteDerivation {
     /// # Errors
     /// When no process can be made for it.
     pub(super) fn new(derivation: &'static DerivationType, host: Host) -> anyhow::Result<Self> {
-        let supervisor = supervisor(&derivation.file)?;
-        supervisor.leave_stdout()?;
-        Ok(Self { derivation, supervisor, host, is_open: false })
+        let fork_server = fork_server(&derivation.file)?;
+        fork_server.leave_stdout()?;
+        Ok(Self { derivation, fork_server, host, is_open: false })
     }
 
     fn ask(&mut self, request: &Request) -> anyhow::Result<String> {
-        let answered = answer(&self.supervisor, request, None);
+        let answered = answer(&self.fork_server, request, None);
         self.is_open &= answered.is_ok();
         Ok(answered??.unwrap_or_default())
     }
@@ -242,12 +242,12 @@ impl JsonDerivation for RemoteDerivation {
 }
 
 /// The process of a file.
-fn supervisor(file: &Path) -> anyhow::Result<Supervisor> {
+fn fork_server(file: &Path) -> anyhow::Result<ForkServer> {
     let worker = Rc::new(RefCell::new(Worker::new(file)));
-    Supervisor::start(move |request| {
+    ForkServer::start(move |request| {
         let reply = serde_json::from_slice(request).map_err(anyhow::Error::from);
         let reply = reply.and_then(|request| worker.borrow_mut().answer(request));
-        let reply = reply.unwrap_or_else(|error| Reply::Failed(format!("{error:#}")));
+        let reply = reply.unwrap_or_else(|error| WorkerReply::Failed(format!("{error:#}")));
         serde_json::to_vec(&reply).unwrap_or_default()
     })
 }

@@ -4,10 +4,11 @@
 //! uses those that are linked in. A Rust crate becomes a plugin by one line, [`export_plugin!`](crate::export_plugin).
 
 pub mod abi;
-mod answer;
+mod call_result;
 mod derivation;
 mod derivation_type;
 pub(crate) mod export;
+mod fork_server;
 mod host;
 mod isolated;
 pub mod layout;
@@ -22,7 +23,6 @@ mod sink;
 mod sink_config;
 mod source;
 mod source_config;
-mod supervisor;
 #[cfg(test)]
 mod tests;
 mod tick;

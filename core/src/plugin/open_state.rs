@@ -6,7 +6,7 @@ use std::ptr;
 use anyhow::ensure;
 
 use super::abi::{HostTable, Reply};
-use super::answer::Answer;
+use super::call_result::CallResult;
 use super::host::HostContext;
 
 pub(super) type Close = Option<unsafe extern "C" fn(*mut c_void)>;
@@ -14,7 +14,7 @@ pub(super) type Close = Option<unsafe extern "C" fn(*mut c_void)>;
 pub(super) struct OpenState {
     state: *mut c_void,
     close: Close,
-    answer: Answer,
+    answer: CallResult,
     // The plugin may use it until it is closed.
     _host: HostContext,
 }
@@ -32,7 +32,7 @@ impl OpenState {
         close: Close,
         open: impl FnOnce(*const HostTable, *mut *mut c_void, *const Reply) -> i32,
     ) -> anyhow::Result<Option<Self>> {
-        let (mut state, mut answer) = (ptr::null_mut(), Answer::default());
+        let (mut state, mut answer) = (ptr::null_mut(), CallResult::default());
         if answer.of(|reply| open(host.table(), &raw mut state, reply))?.is_none() {
             return Ok(None);
         }

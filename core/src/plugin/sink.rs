@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use anyhow::Context;
 
 use super::abi::{Reply, SinkTable, Text};
-use super::answer::Answer;
+use super::call_result::CallResult;
 use super::host::HostContext;
 use super::open_state::OpenState;
 use super::types::SinkType;
@@ -19,7 +19,7 @@ pub(super) fn check(table: &SinkTable, original: *const SinkTable, config: &str)
     let Some(check) = table.check else { return Ok(()) };
     let config = Text::new(config);
     // SAFETY: the contract, with the plugin's own table, and a text that lives during the call.
-    Answer::default().of(|reply| unsafe { check(original, config, reply) }).map(drop)
+    CallResult::default().of(|reply| unsafe { check(original, config, reply) }).map(drop)
 }
 
 /// A sink that takes everything as JSON.

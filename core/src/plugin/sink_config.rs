@@ -8,9 +8,9 @@ use anyhow::Context;
 use serde::de::Error;
 use serde_json::{Map, Value as Json};
 
+use super::fork_server::ForkServer;
 use super::isolated::{self, RemoteSink};
 use super::sink::{self, JsonSink, LocalSink};
-use super::supervisor::Supervisor;
 use super::types::{Hosting, SinkType};
 use crate::job::{Outcome, Run};
 use crate::patience::PATIENCE;
@@ -22,7 +22,7 @@ pub(crate) struct PluginSinkConfig {
     sink: &'static SinkType,
     config: String,
     /// Its process, unless it runs in this one.
-    supervisor: Option<Arc<Supervisor>>,
+    fork_server: Option<Arc<ForkServer>>,
 }
 
 impl SinkType {
@@ -33,8 +33,8 @@ impl SinkType {
             Hosting::InProcess { table, original } => sink::check(table, *original, &config).map(|()| None),
             Hosting::Isolated => isolated::configured_sink(self, &config).map(Some),
         };
-        let supervisor = checked.map_err(|error| serde_json::Error::custom(format!("{error:#}")))?.map(Arc::new);
-        Ok(Box::new(PluginSinkConfig { sink: self, config, supervisor }))
+        let fork_server = checked.map_err(|error| serde_json::Error::custom(format!("{error:#}")))?.map(Arc::new);
+        Ok(Box::new(PluginSinkConfig { sink: self, config, fork_server }))
     }
 }
 
@@ -49,9 +49,9 @@ impl SinkConfig for PluginSinkConfig {
     fn build(&self, context: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
         let (wraps_command, host) = (context.wraps_command, context.host.clone());
         let config = self.config.clone();
-        let json_sink: Box<dyn JsonSink> = match &self.supervisor {
-            Some(supervisor) => {
-                Box::new(RemoteSink::new(self.sink, Arc::clone(supervisor), config, wraps_command, host)?)
+        let json_sink: Box<dyn JsonSink> = match &self.fork_server {
+            Some(fork_server) => {
+                Box::new(RemoteSink::new(self.sink, Arc::clone(fork_server), config, wraps_command, host)?)
             }
             None => {
                 let (table, original) = self.sink.hosting.in_process()?;

@@ -3,7 +3,7 @@
 use anyhow::Context;
 
 use super::abi::{SourceTable, Text, TickTable};
-use super::answer::Answer;
+use super::call_result::CallResult;
 use super::host::HostContext;
 use super::open_state::OpenState;
 use super::sections;
@@ -19,7 +19,7 @@ pub(super) fn check(table: &SourceTable, original: *const SourceTable, config: &
     let Some(check) = table.check else { return Ok(()) };
     let config = Text::new(config);
     // SAFETY: the contract, with the plugin's own table, and a text that lives during the call.
-    Answer::default().of(|reply| unsafe { check(original, config, reply) }).map(drop)
+    CallResult::default().of(|reply| unsafe { check(original, config, reply) }).map(drop)
 }
 
 /// An open source in this process.

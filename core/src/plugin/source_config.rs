@@ -7,9 +7,9 @@ use anyhow::Context;
 use serde::de::Error;
 use serde_json::{Map, Value as Json};
 
+use super::fork_server::ForkServer;
 use super::isolated::{self, RemoteSource};
 use super::source::{self, LocalSource};
-use super::supervisor::Supervisor;
 use super::types::{Hosting, SourceType};
 use crate::source::{Host, Schedule, Source, SourceConfig};
 
@@ -18,7 +18,7 @@ pub(crate) struct PluginSourceConfig {
     source: &'static SourceType,
     config: String,
     /// Its process, unless it runs in this one.
-    supervisor: Option<Arc<Supervisor>>,
+    fork_server: Option<Arc<ForkServer>>,
 }
 
 impl SourceType {
@@ -29,8 +29,8 @@ impl SourceType {
             Hosting::InProcess { table, original } => source::check(table, *original, &config).map(|()| None),
             Hosting::Isolated => isolated::configured_source(self, &config).map(Some),
         };
-        let supervisor = checked.map_err(|error| serde_json::Error::custom(format!("{error:#}")))?.map(Arc::new);
-        Ok(Box::new(PluginSourceConfig { source: self, config, supervisor }))
+        let fork_server = checked.map_err(|error| serde_json::Error::custom(format!("{error:#}")))?.map(Arc::new);
+        Ok(Box::new(PluginSourceConfig { source: self, config, fork_server }))
     }
 }
 
@@ -43,8 +43,8 @@ impl fmt::Debug for PluginSourceConfig {
 impl SourceConfig for PluginSourceConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         let source = self.source;
-        if let Some(supervisor) = &self.supervisor {
-            return Ok(Some(Box::new(RemoteSource::new(source, Arc::clone(supervisor), self.config.clone(), host))));
+        if let Some(fork_server) = &self.fork_server {
+            return Ok(Some(Box::new(RemoteSource::new(source, Arc::clone(fork_server), self.config.clone(), host))));
         }
         let (table, original) = source.hosting.in_process()?;
         let opened = LocalSource::open(source, table, original, &self.config, host);

@@ -50,7 +50,7 @@ impl From<Machine> for Host {
 
 /// The answer to a request.
 #[derive(Serialize, Deserialize)]
-pub(super) enum Reply {
+pub(super) enum WorkerReply {
     Ok(String),
     Absent,
     Failed(String),
@@ -75,10 +75,10 @@ impl Worker {
         Self { file: file.to_owned(), plugin: None, open: None }
     }
 
-    pub(super) fn answer(&mut self, request: Request) -> anyhow::Result<Reply> {
+    pub(super) fn answer(&mut self, request: Request) -> anyhow::Result<WorkerReply> {
         if let Request::Describe = request {
             let description = load::open(&self.file)?.description;
-            return Ok(Reply::Ok(serde_json::to_string(&description)?));
+            return Ok(WorkerReply::Ok(serde_json::to_string(&description)?));
         }
         let plugin = match self.plugin {
             Some(plugin) => plugin,
@@ -106,7 +106,7 @@ impl Worker {
                 let source = find_source(&name)?;
                 let (table, original) = source.hosting.in_process()?;
                 match LocalSource::open(source, table, original, &config, &machine.into())? {
-                    None => return Ok(Reply::Absent),
+                    None => return Ok(WorkerReply::Absent),
                     Some(open) => self.open = Some(Opened::Source(Box::new(open), Sections::default())),
                 }
             }
@@ -116,7 +116,7 @@ impl Worker {
                 source.collect(&tick.lend(), out)?;
                 let mut text = Vec::new();
                 out.write_json(&mut text)?;
-                return Ok(Reply::Ok(String::from_utf8(text)?));
+                return Ok(WorkerReply::Ok(String::from_utf8(text)?));
             }
             Request::OpenSink { name, config, wraps_command, machine } => {
                 let sink = find_sink(&name)?;
@@ -137,10 +137,10 @@ impl Worker {
             Request::Derive { tick, sample } => {
                 let Some(Opened::Derivation(derivation, run)) = &mut self.open else { bail!("it is not open") };
                 let text = derivation.derive(&tick, run, &sample)?;
-                return Ok(Reply::Ok(text));
+                return Ok(WorkerReply::Ok(text));
             }
         }
-        Ok(Reply::Ok(String::new()))
+        Ok(WorkerReply::Ok(String::new()))
     }
 
     fn sink(&mut self) -> anyhow::Result<&mut dyn JsonSink> {

@@ -18,7 +18,6 @@ pub(super) struct BlockingSource {
     pace: Pace,
     /// What the newest question is for, until its answer is taken.
     open: Option<Purpose>,
-    has_answered: bool,
     watch: AnswerWatch,
 }
 
@@ -48,6 +47,8 @@ enum ThisTick {
 /// How the last answer came.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pace {
+    /// There was none in a sample yet.
+    Unknown,
     /// In time for its sample.
     InTime,
     /// Too late, so that the next one is not waited for.
@@ -72,8 +73,8 @@ impl BlockingSource {
             None => host.background(name, answer),
         }?;
         let watch = AnswerWatch::new(PATIENCE.max(every.unwrap_or_default().saturating_mul(3)));
-        let (this_tick, pace) = (ThisTick::Repeats, Pace::InTime);
-        Ok(Self { component, thread, this_tick, pace, open: None, has_answered: false, watch })
+        let (this_tick, pace) = (ThisTick::Repeats, Pace::Unknown);
+        Ok(Self { component, thread, this_tick, pace, open: None, watch })
     }
 
     /// Asks, unless it is not due, or still busy. Says whether it did.
@@ -131,13 +132,13 @@ impl BlockingSource {
             ThisTick::Repeats => None,
         };
         if let Some((answer, at)) = answer {
-            if answer.pace(at, tick) == Pace::InTime {
-                self.pace = Pace::InTime;
+            let pace = answer.pace(at, tick);
+            if pace == Pace::InTime || self.pace == Pace::Unknown {
+                self.pace = pace;
             }
-            self.has_answered = true;
             return Some(answer.reading);
         }
-        (self.has_answered && self.watch.is_overdue()).then_some(Reading::Failed)
+        (self.pace != Pace::Unknown && self.watch.is_overdue()).then_some(Reading::Failed)
     }
 }
 

@@ -12,12 +12,12 @@ mod blocking_source;
 mod derive;
 mod last_reading;
 mod observe;
-mod order;
 mod prepared;
 mod reader;
 mod ready_source;
 mod running;
 mod sampler;
+mod sampler_request;
 mod sink_runner;
 mod sink_writer;
 mod source_runner;
@@ -146,11 +146,6 @@ impl Tracker {
         &self.run
     }
 
-    /// The facts of the run, which may still be completed (the command's process id is known once it runs).
-    pub fn run_mut(&mut self) -> &mut Run {
-        &mut self.run
-    }
-
     /// Begins: takes the baseline and samples from then on, one interval apart, on a thread of its own. An interval of less
     /// than 1 ms counts as 1 ms.
     ///
@@ -167,7 +162,7 @@ impl Tracker {
     /// As [`start`](Self::start).
     pub fn prepare(mut self) -> io::Result<Prepared> {
         self.run.interval = self.run.interval.max(SHORTEST);
-        let ((orders, inbox), (begin, begins)) = (mpsc::channel(), mpsc::channel());
+        let ((requests, inbox), (begin, begins)) = (mpsc::channel(), mpsc::channel());
         let steps = Arc::default();
         let plan = sampler::Plan {
             sources: self.sources,
@@ -178,7 +173,7 @@ impl Tracker {
         };
         plan.carry_out(begins, inbox)?;
         let Self { run, observer, sinks, when_closed, .. } = self;
-        Ok(Prepared { run, observer, sinks, when_closed, orders, begin, steps })
+        Ok(Prepared { run, observer, sinks, when_closed, requests, begin, steps })
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, mpsc};
 
 use super::observe::ObserverRunner;
-use super::order::Order;
 use super::running::Running;
+use super::sampler_request::SamplerRequest;
 use super::sink_runner::{PendingSink, SinkRunners};
 use super::sink_writer::WhenClosed;
 use crate::job::Run;
@@ -18,7 +18,7 @@ pub struct Prepared {
     pub(super) observer: Option<Box<dyn Observer>>,
     pub(super) sinks: Vec<PendingSink>,
     pub(super) when_closed: Option<WhenClosed>,
-    pub(super) orders: mpsc::Sender<Order>,
+    pub(super) requests: mpsc::Sender<SamplerRequest>,
     pub(super) begin: mpsc::Sender<Beginning>,
     pub(super) steps: Arc<AtomicUsize>,
 }
@@ -37,9 +37,10 @@ impl Prepared {
         self
     }
 
-    /// As [`Tracker::run_mut`](super::Tracker::run_mut). Its interval has no meaning any more.
-    pub fn run_mut(&mut self) -> &mut Run {
-        &mut self.run
+    /// Tells the process id of the job, which may not have been there before.
+    pub fn pid(mut self, pid: i32) -> Self {
+        self.run.pid = Some(pid);
+        self
     }
 
     /// Begins, as [`Tracker::start`](super::Tracker::start) does.
@@ -49,7 +50,7 @@ impl Prepared {
         let observer = ObserverRunner::new(self.observer);
         // If the sampler's thread has ended, there is no sample, and the sinks are closed in order.
         let _ = self.begin.send(Beginning { run, observer, sinks: Arc::clone(&sinks) });
-        Running::new(self.orders, sinks, self.steps)
+        Running::new(self.requests, sinks, self.steps)
     }
 }
 
@@ -121,9 +122,8 @@ mod tests {
 
     #[test]
     fn the_run_is_the_one_that_is_known_when_it_begins() -> anyhow::Result<()> {
-        let (mut prepared, told) = prepared()?;
-        prepared.run_mut().pid = Some(7);
-        let running = prepared.start();
+        let (prepared, told) = prepared()?;
+        let running = prepared.pid(7).start();
         assert!(running.take_last_sample(Duration::from_secs(20)));
         running.finish(Outcome::default());
         let mut told: Vec<String> = told.iter().collect();

@@ -5,28 +5,32 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::order::Order;
+use super::sampler_request::SamplerRequest;
 use super::sink_runner::{SinkRunner, SinkRunners, lock};
 use crate::job::Outcome;
 use crate::patience;
 
 /// A tracker at work. Dropping it stops the sampling; [`finish`](Running::finish) also closes the sinks in order.
 pub struct Running {
-    orders: mpsc::Sender<Order>,
+    requests: mpsc::Sender<SamplerRequest>,
     sinks: Arc<Mutex<SinkRunners>>,
     steps: Arc<AtomicUsize>,
 }
 
 impl Running {
-    pub(super) fn new(orders: mpsc::Sender<Order>, sinks: Arc<Mutex<SinkRunners>>, steps: Arc<AtomicUsize>) -> Self {
-        Self { orders, sinks, steps }
+    pub(super) fn new(
+        requests: mpsc::Sender<SamplerRequest>,
+        sinks: Arc<Mutex<SinkRunners>>,
+        steps: Arc<AtomicUsize>,
+    ) -> Self {
+        Self { requests, sinks, steps }
     }
 
     /// Takes one more sample and no further ones. Says whether it was taken. A source that hangs in the kernel can
     /// prevent it: it is given up when no source was read for as long as `limit`.
     pub fn take_last_sample(&self, limit: Duration) -> bool {
         let (done, taken) = mpsc::channel();
-        if self.orders.send(Order::LastSample(done)).is_err() {
+        if self.requests.send(SamplerRequest::LastSample(done)).is_err() {
             return false;
         }
         loop {
@@ -49,7 +53,7 @@ impl Running {
     /// put in order.
     pub fn close(self, outcome: Outcome) -> Closing {
         // The loop has ended already if the last sample was taken.
-        let _ = self.orders.send(Order::Stop);
+        let _ = self.requests.send(SamplerRequest::Stop);
         lock(&self.sinks).open().iter_mut().for_each(|sink| sink.close(outcome));
         Closing { sinks: self.sinks, outcome }
     }

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::derive::Derivations;
 use super::observe::ObserverRunner;
-use super::order::Order;
 use super::prepared::Beginning;
 use super::reader::Purpose;
+use super::sampler_request::SamplerRequest;
 use super::sink_runner::{SinkRunners, lock};
 use super::sink_writer::{DirectWriter, write_direct};
 use super::source_runner::SourceRunner;
@@ -52,7 +52,7 @@ struct Sampler {
 
 /// Which sample it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum SampleKind {
     Regular,
     /// Just before the last: it takes answers that came late, and asks no source.
     Settling,
@@ -60,12 +60,16 @@ enum Kind {
 }
 
 impl Plan {
-    /// Sets up the sources on a thread of its own. The thread samples once the run begins, and does as `orders` say. It
+    /// Sets up the sources on a thread of its own. The thread samples once the run begins, and does as `requests` say. It
     /// ends if no run begins.
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(super) fn carry_out(self, begins: mpsc::Receiver<Beginning>, orders: mpsc::Receiver<Order>) -> io::Result<()> {
+    pub(super) fn carry_out(
+        self,
+        begins: mpsc::Receiver<Beginning>,
+        requests: mpsc::Receiver<SamplerRequest>,
+    ) -> io::Result<()> {
         thread::Builder::new().name("sampler".into()).spawn(move || {
             let Self { sources, derivations, host, interval, steps } = self;
             let set_up = |(name, config): (String, Box<dyn SourceConfig>)| {
@@ -79,7 +83,7 @@ impl Plan {
             let mut sampler = Sampler::new(beginning, sources, derivations, steps);
             sampler.baseline(start);
             lock(&sampler.sinks).open();
-            sampler.work(start, &orders);
+            sampler.work(start, &requests);
         })?;
         Ok(())
     }
@@ -109,25 +113,25 @@ impl Sampler {
         }
     }
 
-    fn work(&mut self, start: Instant, orders: &mpsc::Receiver<Order>) {
+    fn work(&mut self, start: Instant, requests: &mpsc::Receiver<SamplerRequest>) {
         let mut clock = Clock::new(start, self.run.interval);
         loop {
-            match orders.recv_timeout(clock.until_next(Instant::now())) {
+            match requests.recv_timeout(clock.until_next(Instant::now())) {
                 Err(RecvTimeoutError::Timeout) => {
                     let now = Instant::now();
                     let due = clock.advance(now);
                     self.missed = clock.missed();
-                    self.sample(now, due, Kind::Regular);
+                    self.sample(now, due, SampleKind::Regular);
                 }
-                Ok(Order::LastSample(done)) => {
+                Ok(SamplerRequest::LastSample(done)) => {
                     self.settle();
                     let now = Instant::now();
-                    self.sample(now, now, Kind::Last);
+                    self.sample(now, now, SampleKind::Last);
                     // The receiver is gone when the limit has passed.
                     let _ = done.send(());
                     return;
                 }
-                Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(SamplerRequest::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
@@ -159,17 +163,17 @@ impl Sampler {
         let late = self.sources.iter_mut().filter_map(|source| source.settle(deadline).then_some(())).count();
         if late > 0 {
             let now = Instant::now();
-            self.sample(now, now, Kind::Settling);
+            self.sample(now, now, SampleKind::Settling);
         }
     }
 
     /// Takes a sample that was `due` then.
-    fn sample(&mut self, at: Instant, due: Instant, kind: Kind) {
+    fn sample(&mut self, at: Instant, due: Instant, kind: SampleKind) {
         // The thread may have waited since then.
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let timestamp = now.saturating_sub(at.elapsed());
         self.number += 1;
-        let moment = self.moment(at, kind == Kind::Last);
+        let moment = self.moment(at, kind == SampleKind::Last);
         let Self { observer, sources, derivations, defaults, pool, run, steps, .. } = self;
         let elapsed = at.saturating_duration_since(self.previous);
         let tick = observer.observe(moment);
@@ -180,7 +184,7 @@ impl Sampler {
             sample.elapsed = elapsed;
             sample.parts.clear();
             sample.states.clear();
-            if kind != Kind::Settling {
+            if kind != SampleKind::Settling {
                 sources.iter_mut().for_each(|source| source.ask(&tick, due, Purpose::Sample));
             }
             for source in sources {

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 
-pub(super) enum Order {
+pub(super) enum SamplerRequest {
     /// Take one more sample and end; say so when it is taken.
     LastSample(mpsc::Sender<()>),
     /// End.

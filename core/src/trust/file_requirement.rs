@@ -14,7 +14,7 @@ const OTHERS: u32 = 0o077;
 
 /// What must hold before something in the file system is trusted.
 #[derive(Debug, Clone, Copy)]
-pub struct Demand {
+pub struct FileRequirement {
     kind: FileType,
     owner: Owner,
     others: Others,
@@ -51,7 +51,7 @@ impl Owner {
     }
 }
 
-impl Demand {
+impl FileRequirement {
     /// A file that only the user can use.
     pub const PRIVATE_FILE: Self = Self::new(FileType::RegularFile, Owner::User, Others::Nothing);
     /// A folder that only the user can use.
@@ -153,21 +153,24 @@ mod tests {
     fn what_is_the_users_alone() {
         let root = tempfile::tempdir().unwrap();
         let file = root.path().join("file");
-        let said = |demand: Demand| match demand.open(CWD, &file, OFlags::RDONLY) {
+        let said = |demand: FileRequirement| match demand.open(CWD, &file, OFlags::RDONLY) {
             Ok(_) => demand.inspect(CWD, &file).map_or_else(|why| why.to_string(), |_| String::new()),
             Err(why) => why.to_string(),
         };
         fs::write(&file, "x").unwrap();
         mode(&file, 0o640);
-        assert_eq!(said(Demand::PRIVATE_FILE), "it is open to others (mode 640)");
-        assert_eq!((said(Demand::OWN_FILE), said(Demand::TRUSTED_FILE)), (String::new(), String::new()));
+        assert_eq!(said(FileRequirement::PRIVATE_FILE), "it is open to others (mode 640)");
+        assert_eq!(
+            (said(FileRequirement::OWN_FILE), said(FileRequirement::TRUSTED_FILE)),
+            (String::new(), String::new())
+        );
         mode(&file, 0o600);
-        assert_eq!(said(Demand::PRIVATE_FILE), "");
-        assert_eq!(said(Demand::PRIVATE_FOLDER), "it is a regular file, not a folder");
+        assert_eq!(said(FileRequirement::PRIVATE_FILE), "");
+        assert_eq!(said(FileRequirement::PRIVATE_FOLDER), "it is a regular file, not a folder");
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&file, Some(54321), None).unwrap();
-            assert_eq!(said(Demand::OWN_FILE), "it belongs to user 54321, not to you");
-            assert_eq!(said(Demand::TRUSTED_FILE), "it belongs to user 54321, not to you or root");
+            assert_eq!(said(FileRequirement::OWN_FILE), "it belongs to user 54321, not to you");
+            assert_eq!(said(FileRequirement::TRUSTED_FILE), "it belongs to user 54321, not to you or root");
         }
     }
 }

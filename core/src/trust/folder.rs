@@ -10,8 +10,8 @@ use anyhow::{Context, anyhow, bail};
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, mkdirat, openat, readlinkat};
 use rustix::io::Errno;
 
-use super::demand::{Demand, Others, Owner};
 use super::error::io_error;
+use super::file_requirement::{FileRequirement, Others, Owner};
 
 /// As many links as the kernel follows.
 pub(super) const LINKS: usize = 40;
@@ -36,7 +36,7 @@ impl TrustedFile {
         let path = path.canonicalize().context("cannot be opened")?;
         let (parent, name) = path.parent().zip(path.file_name()).context("is no regular file")?;
         let folder = open_folder(parent)?;
-        let file = Demand::TRUSTED_FILE.open(&folder, name, OFlags::RDONLY);
+        let file = FileRequirement::TRUSTED_FILE.open(&folder, name, OFlags::RDONLY);
         file.map_err(|why| anyhow!("{why}; {PLUGIN}"))?;
         Ok(Self { folder, name: name.to_owned() })
     }
@@ -111,13 +111,13 @@ impl Walk {
 
     fn from_root(owner: Owner) -> anyhow::Result<Self> {
         let path = PathBuf::from("/");
-        let folder = Demand::new(FileType::Directory, owner, Others::Anything).open(CWD, &path, OFlags::PATH);
+        let folder = FileRequirement::new(FileType::Directory, owner, Others::Anything).open(CWD, &path, OFlags::PATH);
         Ok(Self { folder: folder.context("/")?, path, owner })
     }
 
     /// Whether others can do no more in the folder than this.
     fn check(&self, others: Others) -> anyhow::Result<()> {
-        let judged = Demand::new(FileType::Directory, self.owner, others).check(&self.folder);
+        let judged = FileRequirement::new(FileType::Directory, self.owner, others).check(&self.folder);
         judged.map(drop).map_err(|why| anyhow!("{}: {why}", self.path.display()))
     }
 
@@ -127,7 +127,7 @@ impl Walk {
         let place = self.open(name, missing).with_context(|| format!("{}: cannot be opened", path.display()))?;
         let is_link = FileType::from_raw_mode(fstat(&place)?.st_mode) == FileType::Symlink;
         let kind = if is_link { FileType::Symlink } else { FileType::Directory };
-        let judged = Demand::new(kind, self.owner, Others::Anything).check(&place);
+        let judged = FileRequirement::new(kind, self.owner, Others::Anything).check(&place);
         judged.map_err(|why| anyhow!("{}: {why}", path.display()))?;
         if is_link {
             let target = readlinkat(&place, "", Vec::new())?;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags};
 
-use super::demand::{Demand, OthersWrite};
+use super::file_requirement::{FileRequirement, OthersWrite};
 use super::group::STICKY;
 
 /// Adds to the reason what can be done about it.
@@ -24,7 +24,7 @@ fn with_way_out(why: io::Error, path: &Path) -> io::Error {
 /// # Errors
 /// Says why it is not trusted: what it is, whose it is, or who can write there. It never waits, whatever the file is.
 pub(crate) fn open_found(path: &Path) -> io::Result<Option<File>> {
-    let file = match Demand::TRUSTED_FILE.open(CWD, path, OFlags::RDONLY) {
+    let file = match FileRequirement::TRUSTED_FILE.open(CWD, path, OFlags::RDONLY) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         // In a folder that may not be searched, nothing is known to be there.
@@ -36,7 +36,7 @@ pub(crate) fn open_found(path: &Path) -> io::Result<Option<File>> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // Only the folder itself matters here, not the way to it.
     let open = rustix::fs::open(folder, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(io::Error::from);
-    let judged = open.and_then(|open| Demand::TRUSTED_FOLDER.check(open));
+    let judged = open.and_then(|open| FileRequirement::TRUSTED_FOLDER.check(open));
     judged.map_err(|why| io::Error::new(why.kind(), format!("its folder: {}", with_way_out(why, folder))))?;
     Ok(Some(file.into()))
 }

@@ -11,8 +11,8 @@ use anyhow::{Context, bail};
 use rustix::fs::{CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fstat, fstatfs, openat, readlinkat};
 use rustix::io::Errno;
 
-use super::demand::Owner;
 use super::error::io_error;
+use super::file_requirement::Owner;
 use super::folder::{LINKS, PLACE, put_before};
 use super::group::{STICKY, is_of_own_team, others_write};
 

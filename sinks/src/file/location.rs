@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use resource_tracker_core::trust::{Demand, OutputOwner, OutputPath, check_output};
+use resource_tracker_core::trust::{FileRequirement, OutputOwner, OutputPath, check_output};
 use rustix::fs::{
     AtFlags, Dir, Mode, OFlags, RenameFlags, fcntl_setfl, fstat, linkat, openat, renameat_with, statat, unlinkat,
 };
@@ -93,7 +93,7 @@ impl Location {
 
     /// Opens another name in the folder to look at it, if it is a regular file of the user's.
     pub(super) fn look_at(&self, name: &OsStr) -> Option<File> {
-        Demand::OWN_FILE.open(&self.folder, name, OFlags::RDONLY).ok().map(File::from)
+        FileRequirement::OWN_FILE.open(&self.folder, name, OFlags::RDONLY).ok().map(File::from)
     }
 
     pub(super) fn folder(&self) -> BorrowedFd<'_> {
@@ -118,7 +118,7 @@ impl Location {
         let folder = openat(&self.folder, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let entries = folder.and_then(Dir::new).into_iter().flatten().flatten();
         let names = entries.map(|entry| OsString::from_vec(entry.file_name().to_bytes().to_vec()));
-        let is_own_file = |name: &OsString| Demand::OWN_FILE.inspect(&self.folder, name).is_ok();
+        let is_own_file = |name: &OsString| FileRequirement::OWN_FILE.inspect(&self.folder, name).is_ok();
         names.filter(|name| is_wanted(name) && is_own_file(name)).collect()
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
-use resource_tracker_core::trust::Demand;
+use resource_tracker_core::trust::FileRequirement;
 use rustix::fs::{AtFlags, FlockOperation, OFlags, flock, fstat, renameat, unlinkat};
 use rustix::io::Errno;
 
@@ -94,7 +94,7 @@ impl RunDirectory {
 
     /// Whether the folder and its lock are still where they are looked for.
     pub(super) fn is_in_place(&self) -> bool {
-        let same = |demand: Demand, open: &OwnedFd, parent: &OwnedFd, name: &str| {
+        let same = |demand: FileRequirement, open: &OwnedFd, parent: &OwnedFd, name: &str| {
             let (open, there) = (fstat(open).ok(), demand.inspect(parent, name).ok());
             open.zip(there).is_some_and(|(a, b)| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
         };

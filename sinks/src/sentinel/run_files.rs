@@ -3,11 +3,11 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use resource_tracker_core::trust::Demand;
+use resource_tracker_core::trust::FileRequirement;
 use rustix::fs::{Dir, FlockOperation, OFlags};
 
-pub(super) const FOLDER: Demand = Demand::PRIVATE_FOLDER;
-pub(super) const FILE: Demand = Demand::PRIVATE_FILE;
+pub(super) const FOLDER: FileRequirement = FileRequirement::PRIVATE_FOLDER;
+pub(super) const FILE: FileRequirement = FileRequirement::PRIVATE_FILE;
 
 pub(super) const STATE: &str = "run.json";
 pub(super) const SENT: &str = "sent.json";

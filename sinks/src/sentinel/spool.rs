@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context, anyhow};
-use resource_tracker_core::trust::{Demand, make_folder};
+use resource_tracker_core::trust::{FileRequirement, make_folder};
 use rustix::fs::{CWD, Dir, Mode, OFlags, mkdirat};
 use rustix::io::Errno;
 
@@ -54,7 +54,7 @@ impl Spool {
     }
 
     fn open_beside(parent: impl AsFd, name: &Path, path: &Path) -> io::Result<Self> {
-        let root = Demand::PRIVATE_FOLDER.open(parent, name, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let root = FileRequirement::PRIVATE_FOLDER.open(parent, name, OFlags::RDONLY | OFlags::DIRECTORY)?;
         Ok(Self { path: path.to_owned(), root: Arc::new(root) })
     }
 

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use crate::procfile::{folder_of_process, percent, read_into};
+use crate::job::folder_of_process;
+use crate::procfile::{percent, read_into};
 use crate::scan::number;
 
 use super::pace::Paced;

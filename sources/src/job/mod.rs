@@ -22,7 +22,7 @@ pub use ledger::{Ledger, Reaped, Usage};
 pub use observer::JobObserver;
 pub use stat::{Io, Stat};
 pub use status::Switches;
-pub use tracked::{JobCgroup, Origin, TrackedJob};
+pub use tracked::{JobCgroup, JobOrigin, TrackedJob};
 
 pub(crate) use clock::cpu_time;
 pub(crate) use cpu_stat::{CpuStat, Throttling};
@@ -32,6 +32,6 @@ pub(crate) use member::{Identity, Member, is_of_a_process_that_is_gone};
 pub(crate) use memory_stat::MemoryStat;
 pub(crate) use observer::JobDetails;
 pub(crate) use pids::Pids;
-pub(crate) use stat::Image;
+pub(crate) use stat::{Image, folder_of_process};
 pub(crate) use status::Memory;
 pub(crate) use tree::{FormerMember, Heir};

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::scan::{number, value_of, words};
 
@@ -195,6 +195,19 @@ impl Io {
             cancelled_write_bytes: combine(self.cancelled_write_bytes, other.cancelled_write_bytes),
         }
     }
+}
+
+/// The folder whose files tell of the memory and the descriptors of a process: its own, or that of one of its threads when
+/// the first one has ended.
+pub(crate) fn folder_of_process(procfs: &Path, pid: i32) -> PathBuf {
+    let folder = procfs.join(pid.to_string());
+    let stat = |folder: &Path| Stat::parse(&std::fs::read(folder.join("stat")).ok()?);
+    if !stat(&folder).is_some_and(|stat| stat.has_lost_leader()) {
+        return folder;
+    }
+    let threads = std::fs::read_dir(folder.join("task")).into_iter().flatten().flatten().map(|entry| entry.path());
+    let lives = |thread: &PathBuf| stat(thread).is_some_and(|stat| stat.rss > 0);
+    threads.into_iter().find(lives).unwrap_or(folder)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ pub struct TrackedJob {
     /// Process id of the root.
     pub pid: i32,
     /// How the root came to be.
-    pub origin: Origin,
+    pub origin: JobOrigin,
     /// When this program started the root, if it did: what the job uses is counted over the time since then. The time
     /// of the call, unless it is set.
     pub began: Option<Instant>,
@@ -32,7 +32,7 @@ pub struct TrackedJob {
 /// How the root of a job came to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Origin {
+pub enum JobOrigin {
     /// This program started it for the run: what it used since its birth counts.
     Spawned,
     /// It was there before: what it uses from now on counts.
@@ -42,22 +42,22 @@ pub enum Origin {
 impl TrackedJob {
     /// A process that this program has started for the run.
     pub fn spawned(pid: i32) -> Self {
-        Self::new(pid, Origin::Spawned)
+        Self::new(pid, JobOrigin::Spawned)
     }
 
     /// A process that is there already, or may still come.
     pub fn attached(pid: i32) -> Self {
-        Self::new(pid, Origin::Attached)
+        Self::new(pid, JobOrigin::Attached)
     }
 
-    fn new(pid: i32, origin: Origin) -> Self {
+    fn new(pid: i32, origin: JobOrigin) -> Self {
         let (cgroup, ledger) = (JobCgroup::default(), Ledger::default());
-        let began = (origin == Origin::Spawned).then(Instant::now);
+        let began = (origin == JobOrigin::Spawned).then(Instant::now);
         Self { pid, origin, began, adopts_orphans: false, fork_mark: None, cgroup, ledger }
     }
 
     pub(super) fn is_spawned(&self) -> bool {
-        self.origin == Origin::Spawned
+        self.origin == JobOrigin::Spawned
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) struct Account {
     /// A lower bound.
     lost: Totals,
     counted: Totals,
-    waiting: HashMap<Heir, Inheritance>,
+    waiting: HashMap<Heir, Handover>,
     /// For heirs with hidden I/O: the I/O that they should have taken over.
     held: HashMap<Identity, Totals>,
     /// The counters of what the tracker had waited for, at the reading before.
@@ -53,14 +53,14 @@ pub(super) struct Account {
 
 /// What an heir should take over, if it waits for its children.
 #[derive(Debug, Clone, Copy, Default)]
-struct Inheritance {
+struct Handover {
     /// What its children that ended had used.
     used: Totals,
     /// What the heir had taken over before they ended.
     base: Totals,
 }
 
-impl Inheritance {
+impl Handover {
     /// The part that the heir has not taken over, when it has taken over `taken` in all.
     fn missing(&self, taken: Totals, tick: u64) -> Totals {
         // The kernel cuts `cutime` and `cstime` to whole ticks each.
@@ -149,9 +149,9 @@ impl Account {
     /// Adds to `lost` what the heirs in `waiting` have not taken over. Their children ended before the last reading, so
     /// by now an heir has waited for them, if it ever does. An heir that has ended itself passes on what it had not
     /// taken over to its own heir: that is returned.
-    fn find_lost(&mut self, members: &[Member], gone: &[FormerMember], reaped: Totals) -> HashMap<Heir, Inheritance> {
+    fn find_lost(&mut self, members: &[Member], gone: &[FormerMember], reaped: Totals) -> HashMap<Heir, Handover> {
         let waiting = std::mem::take(&mut self.waiting);
-        let mut passed_on = HashMap::<Heir, Inheritance>::new();
+        let mut passed_on = HashMap::<Heir, Handover>::new();
         if waiting.is_empty() {
             return passed_on;
         }
@@ -187,7 +187,7 @@ impl Account {
 
     /// Puts the counters of members that ended into `waiting`, beside what heirs that ended have `passed_on`, or into
     /// `settled`.
-    fn wait_for_heirs(&mut self, members: &[Member], gone: &[FormerMember], passed_on: HashMap<Heir, Inheritance>) {
+    fn wait_for_heirs(&mut self, members: &[Member], gone: &[FormerMember], passed_on: HashMap<Heir, Handover>) {
         self.waiting = passed_on;
         for gone in gone {
             let held = self.held.remove(&gone.last.identity()).unwrap_or_default();

@@ -5,7 +5,7 @@
 mod tests;
 
 use super::current_memory::{CurrentMemory, Resident};
-use super::inheritance::Inheritance;
+use super::fork_shared::SharedSinceFork;
 use crate::job::Image;
 
 /// Anonymous memory that a process has for itself, or in common with its forks, in bytes.
@@ -50,7 +50,7 @@ pub(super) struct DeduplicatedMemory {
 pub(super) struct MemoryDeduplicator {
     /// Forks whose PSS is not known yet.
     forks: Vec<CurrentMemory>,
-    inheritance: Inheritance,
+    shared: SharedSinceFork,
 }
 
 /// The memory of a process when its PSS was read, in bytes.
@@ -158,7 +158,7 @@ impl MemoryDeduplicator {
                 Err(_) => sum.add_unread(&process, 0),
             }
         }
-        let inherited = self.inheritance.of(&self.forks, alive);
+        let inherited = self.shared.of(&self.forks, alive);
         self.forks.iter().zip(inherited).for_each(|(fork, inherited)| sum.add_unread(fork, *inherited));
         sum.has_lost_some = sum.read < readings.len();
         sum.total()

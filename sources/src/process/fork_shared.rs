@@ -4,7 +4,7 @@ use super::current_memory::CurrentMemory;
 use crate::job::Image;
 
 #[derive(Default)]
-pub(super) struct Inheritance {
+pub(super) struct SharedSinceFork {
     /// The most that each fork can have had from its parent when it was first seen, in bytes; in order.
     known: Vec<(Image, u64)>,
     now: Vec<u64>,
@@ -29,7 +29,7 @@ struct MostOfStack {
     second: u64,
 }
 
-impl Inheritance {
+impl SharedSinceFork {
     /// The most that each of these forks can have from its parent, in bytes. Others are forgotten.
     pub(super) fn of(&mut self, forks: &[CurrentMemory], alive: impl Iterator<Item = CurrentMemory>) -> &[u64] {
         let Self { known, now, .. } = self;

@@ -3,7 +3,7 @@
 mod account;
 mod counted_once;
 mod current_memory;
-mod inheritance;
+mod fork_shared;
 mod memory;
 mod peak;
 mod pss;

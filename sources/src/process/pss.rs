@@ -10,8 +10,8 @@ use rustix::param::page_size;
 
 use super::counted_once::{DeduplicatedMemory, MemoryDeduplicator, ProcessPss, Rollup};
 use super::current_memory::CurrentMemory;
-use crate::job::{Image, JobDetails, Stat};
-use crate::procfile::{folder_of_process, read_into};
+use crate::job::{Image, JobDetails, Stat, folder_of_process};
+use crate::procfile::read_into;
 use crate::scan::{number, value_of, words};
 
 pub(super) struct PssReader {

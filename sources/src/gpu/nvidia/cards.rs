@@ -6,7 +6,8 @@ use resource_tracker_core::Host;
 use resource_tracker_metrics::GpuMetrics;
 
 use crate::gpu::sleep_policy::Power;
-use crate::procfile::{attribute, folder_of_process};
+use crate::job::folder_of_process;
+use crate::procfile::attribute;
 
 /// The name of a card that was not asked yet.
 const UNKNOWN: &str = "NVIDIA GPU";
