@@ -26,7 +26,13 @@ pub struct CgroupMetrics {
     /// Cores that were used; null in the sample in which the job has gone to another cgroup. v2 `cpu.stat`, `usage_usec`; v1 `cpuacct.usage`
     #[schemars(transform = Gauge("cores"))]
     pub cpu_used_cores: Option<f64>,
-    /// Enforcement periods in which it ran out of its quota. `cpu.stat`, `nr_throttled` of `nr_periods`
+    /// Enforcement periods that ended: 100 ms each, unless somebody set another length. Those in which it had nothing to do do not count. `cpu.stat`, `nr_periods`
+    #[schemars(transform = Delta("periods"))]
+    pub cpu_periods: Option<u64>,
+    /// Those of them in which it ran out of its quota. `cpu.stat`, `nr_throttled`
+    #[schemars(transform = Delta("periods"))]
+    pub cpu_throttled_periods: Option<u64>,
+    /// The second as a share of the first. Null where no period ended in the interval.
     #[schemars(transform = Gauge("percent"))]
     pub cpu_throttled_pct: Option<f64>,
     /// Time that its threads were kept from running by the quota. v2 `cpu.stat`, `throttled_usec`; v1 `throttled_time`

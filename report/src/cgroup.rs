@@ -13,6 +13,9 @@ use crate::statistics::{Level, Total};
 pub(crate) struct Cgroup {
     last: Option<CgroupFields>,
     throttled: Total<f64>,
+    periods: Total<u64>,
+    throttled_periods: Total<u64>,
+    /// Of versions that did not tell periods.
     throttled_pct: Level,
     oom_kills: Total<u64>,
     read: Total<u64>,
@@ -26,6 +29,8 @@ impl Cgroup {
     pub(crate) fn add(&mut self, sample: &Sample, secs: f64, readable: &mut Readable) {
         let Some(cgroup) = readable.first_fields::<CgroupFields>(sample) else { return };
         self.throttled.add(cgroup.cpu_throttled_secs);
+        self.periods.add(cgroup.cpu_periods);
+        self.throttled_periods.add(cgroup.cpu_throttled_periods);
         self.throttled_pct.add(cgroup.cpu_throttled_pct, secs);
         self.oom_kills.add(cgroup.oom_kills);
         self.read.add(cgroup.io_read_bytes);
@@ -52,7 +57,7 @@ impl Cgroup {
             memory_limit_mib: last.memory_limit_mib,
             memory_high_mib: last.memory_high_mib,
             memory_peak_mib: last.memory_peak_mib,
-            cpu_throttled_pct: self.throttled_pct.mean(),
+            cpu_throttled_pct: self.throttled_pct(),
             cpu_throttled_secs: self.throttled.sum(),
             oom_kills: self.oom_kills.sum(),
             io_read_bytes: self.read.sum(),
@@ -61,6 +66,16 @@ impl Cgroup {
             memory_pressure_secs: self.memory_pressure,
             io_pressure_secs: self.io_pressure,
         })
+    }
+}
+
+impl Cgroup {
+    fn throttled_pct(&self) -> Option<f64> {
+        match self.periods.sum().zip(self.throttled_periods.sum()) {
+            Some((0, _)) => Some(0.0),
+            Some((periods, throttled)) => Some(100.0 * throttled as f64 / periods as f64),
+            None => self.throttled_pct.mean(),
+        }
     }
 }
 
@@ -80,7 +95,8 @@ pub struct CgroupSummary {
     pub memory_high_mib: Option<f64>,
     /// The most memory that it ever used, page cache included. Last `memory_peak_mib`
     pub memory_peak_mib: Option<f64>,
-    /// Mean share of periods in which it ran out of its quota. `cpu_throttled_pct`
+    /// Share of periods in which it ran out of its quota. `cpu_throttled_periods` of `cpu_periods`; the mean of `cpu_throttled_pct` of older
+    /// versions
     pub cpu_throttled_pct: Option<f64>,
     /// Time in which its threads were held back by the quota, added up over the CPUs. Sum of `cpu_throttled_secs`
     pub cpu_throttled_secs: Option<f64>,

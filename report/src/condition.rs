@@ -79,22 +79,27 @@ impl FromStr for Condition {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let form = "must be FIGURE, one of < <= > >= == !=, and a limit: peak_memory > +10%, cpu_time < 60s";
-        let at = text.find(['<', '>', '=', '!']).ok_or(form)?;
+        let form = |at: usize| {
+            let column = text[..at].chars().count() + 1;
+            format!(
+                "column {column}: it must be FIGURE, one of < <= > >= == !=, and a limit: peak_memory > +10%, cpu_time < 60s"
+            )
+        };
+        let at = text.find(['<', '>', '=', '!']).ok_or_else(|| form(text.len()))?;
         let (name, rest) = (text[..at].trim(), &text[at..]);
         let place = FIGURES.iter().position(|figure| figure.name == name).ok_or_else(|| {
             let names: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
             format!("{name:?} is no figure; there are {}", names.join(", "))
         })?;
         let found = COMPARISONS.iter().find_map(|(sign, comparison)| Some((*comparison, rest.strip_prefix(sign)?)));
-        let (comparison, limit) = found.ok_or(form)?;
-        let limit = limit_of(limit.trim(), FIGURES[place].unit)?;
+        let (comparison, limit) = found.ok_or_else(|| form(at))?;
+        let limit = limit_of(limit.trim(), FIGURES[place])?;
         Ok(Self { text: text.trim().to_owned(), place, comparison, limit })
     }
 }
 
 /// `+10%` and `-5%` are changes; `60s` and `2GiB` values; a number alone is in the unit of the figure.
-fn limit_of(text: &str, unit: Unit) -> Result<Limit, String> {
+fn limit_of(text: &str, figure: NamedFigure) -> Result<Limit, String> {
     let end = text.find(|char: char| !(char.is_ascii_digit() || "+-.".contains(char))).unwrap_or(text.len());
     let (number, suffix) = (&text[..end], text[end..].trim());
     let value: f64 = number.parse().map_err(|_| format!("{text:?} is no limit: it must begin with a number"))?;
@@ -104,12 +109,13 @@ fn limit_of(text: &str, unit: Unit) -> Result<Limit, String> {
     if number.starts_with(['+', '-']) {
         return Err(format!("{text:?} is no limit: a change is a share, as in +10%"));
     }
-    let units = units(unit);
+    let units = units(figure.unit);
     let factor = units.iter().find(|(name, _)| *name == suffix).map(|(_, factor)| *factor);
     let factor = factor.ok_or_else(|| {
         let names: Vec<&str> = units.iter().map(|(name, _)| *name).filter(|name| !name.is_empty()).collect();
         format!(
-            "{suffix:?} is no unit of it; there are {}% (a change)",
+            "{suffix:?} is no unit of {}; there are {}% (a change)",
+            figure.name,
             names.iter().map(|name| format!("{name}, ")).collect::<String>()
         )
     })?;
@@ -182,13 +188,13 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_said() {
         for (text, problem) in [
-            ("", "must be FIGURE"),
-            ("peak_memory", "must be FIGURE"),
-            ("peak_memory = 5", "must be FIGURE"),
+            ("", "column 1: it must be FIGURE"),
+            ("peak_memory", "column 12: it must be FIGURE"),
+            ("peak_memory = 5", "column 13: it must be FIGURE"),
             ("memory > 5", "\"memory\" is no figure; there are wall_time, cpu_time"),
             ("peak_memory > ", "must begin with a number"),
             ("peak_memory > much", "must begin with a number"),
-            ("peak_memory > 5s", "\"s\" is no unit of it; there are KiB, MiB"),
+            ("peak_memory > 5s", "\"s\" is no unit of peak_memory; there are KiB, MiB"),
             ("cpu_time > 5..1s", "must begin with a number"),
             ("peak_memory > +200MiB", "a change is a share"),
         ] {

@@ -43,6 +43,15 @@ impl CounterSum {
         self.sum = Some(self.sum.unwrap_or(0).saturating_add(grown));
     }
 
+    /// Takes a reading of a device of which it is not known yet whether it is in sums: if it is, what it counts from now on is added.
+    pub(crate) fn remember(&mut self, device: &str, counter: impl Into<Option<u64>>) {
+        if let Some(counter) = counter.into()
+            && self.last.len() < DEVICES
+        {
+            self.last.entry(device.to_owned()).or_insert(counter);
+        }
+    }
+
     /// Whether there were more devices than are in the sum.
     pub(crate) fn has_more(&self) -> bool {
         self.has_more
@@ -69,6 +78,11 @@ mod tests {
         assert_eq!(sum.sum(), Some(525), "the counter is exact, and the rate is not");
         sum.add("sda", 900, 3.0, 2.0);
         assert_eq!(sum.sum(), Some(531), "it was reset");
+        sum.remember("eth0", 100);
+        sum.remember("eth0", 150);
+        assert_eq!(sum.sum(), Some(531), "nobody knows whether it counts");
+        sum.add("eth0", 175, 12.5, 2.0);
+        assert_eq!(sum.sum(), Some(606));
     }
 
     #[test]

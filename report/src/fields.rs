@@ -110,6 +110,8 @@ section!(GpuList: [GpuFields] of Gpus);
 fields!(pub(crate) CgroupFields of CgroupMetrics {
     path: String,
     cpu_limit_cores: f64,
+    cpu_periods: u64,
+    cpu_throttled_periods: u64,
     cpu_throttled_pct: f64,
     cpu_throttled_secs: f64,
     cpu_pressure_some_secs: f64,

@@ -114,7 +114,10 @@ pub const FIGURES: [NamedFigure; 19] = [
     figure("mean_gpus", Unit::Count, |run| Some(run.job.as_ref()?.gpus?.mean)),
     figure("peak_gpu_memory", Unit::Mebibytes, |run| Some(run.job.as_ref()?.gpu_memory_mib?.peak)),
     total("gpu_energy", Unit::Joules, |run| {
-        run.gpus.iter().filter_map(|gpu| gpu.energy_joules).reduce(|sum, more| sum + more)
+        // A part of a GPU has no energy of its own.
+        let whole: Vec<_> = run.gpus.iter().filter(|gpu| gpu.parent_uuid.is_none()).collect();
+        let joules: Option<Vec<f64>> = whole.iter().map(|gpu| gpu.energy_joules).collect();
+        joules.filter(|joules| !joules.is_empty()).map(|joules| joules.iter().sum())
     }),
     figure("exit_code", Unit::Count, |run| run.outcome.as_ref()?.exit_code.map(f64::from)),
 ];

@@ -53,9 +53,16 @@ impl Machine {
         self.fullest.add(&disks);
         for network in readable.fields::<NetworkList>(sample).iter().flat_map(|networks| &networks.0) {
             let device = network.ifindex.map(|index| index.to_string()).or_else(|| network.interface.clone());
-            if let (Some(device), Some(true)) = (device, network.is_counted) {
-                self.received.add(&device, network.rx_bytes_total, network.rx_bytes_per_sec, secs);
-                self.sent.add(&device, network.tx_bytes_total, network.tx_bytes_per_sec, secs);
+            match (device, network.is_counted) {
+                (Some(device), Some(true)) => {
+                    self.received.add(&device, network.rx_bytes_total, network.rx_bytes_per_sec, secs);
+                    self.sent.add(&device, network.tx_bytes_total, network.tx_bytes_per_sec, secs);
+                }
+                (Some(device), None) => {
+                    self.received.remember(&device, network.rx_bytes_total);
+                    self.sent.remember(&device, network.tx_bytes_total);
+                }
+                (None, _) | (_, Some(false)) => (),
             }
         }
         if let Some(pressure) = readable.first_fields::<PressureFields>(sample) {

@@ -160,7 +160,10 @@ fn of_job(job: &JobSummary, rows: &mut Vec<Row>) {
         rows.push(Row { label: "Memory".into(), share, text: format!("{peak_is} {}{of}{more}", memory(peak)) });
     }
     if let (Some(read), Some(written)) = (job.disk_read_bytes, job.disk_write_bytes) {
-        rows.push(disk(read, written, ""));
+        // A file that was deleted before it was written out never went to a disk.
+        let deleted = job.cancelled_write_bytes.filter(|deleted| *deleted > 0 && *deleted >= written / 100);
+        let deleted = deleted.map(|deleted| format!(" ({} deleted before)", bytes(deleted as f64)));
+        rows.push(disk(read, written, deleted.as_deref().unwrap_or_default()));
     }
     if let (Some(processes), Some(threads)) = (job.peak_processes, job.peak_threads) {
         let plural = if threads == 1.0 { "" } else { "s" };
@@ -212,9 +215,16 @@ fn of_gpus(gpus: &[GpuSummary], rows: &mut Vec<Row>) {
     if whole.len() > GPU_ROWS {
         let means: Vec<f64> = whole.iter().filter_map(|gpu| Some(gpu.utilization_pct?.mean)).collect();
         let mean = means.iter().sum::<f64>() / means.len().max(1) as f64;
-        let peak = whole.iter().filter_map(|gpu| Some(gpu.memory_mib?.peak)).fold(0.0, f64::max);
-        let used = (!means.is_empty()).then(|| format!("{mean:.0} % in use, "));
-        let text = format!("{}peak of one {}", used.as_deref().unwrap_or_default(), memory(peak));
+        let busiest = whole.iter().filter_map(|gpu| Some(gpu.utilization_pct?.mean)).fold(0.0, f64::max);
+        let fullest = whole.iter().copied().filter(|gpu| gpu.memory_mib.is_some());
+        let peak = |gpu: &GpuSummary| gpu.memory_mib.map_or(0.0, |memory| memory.peak);
+        let fullest = fullest.max_by(|one, other| peak(one).total_cmp(&peak(other)));
+        let used = (!means.is_empty()).then(|| format!("{mean:.0} % in use, the busiest {busiest:.0} %"));
+        let held = fullest.map(|gpu| {
+            let of = gpu.memory_total_mib.map(|total| format!(" of {}", memory(total))).unwrap_or_default();
+            format!("at most {}{of} of one", memory(peak(gpu)))
+        });
+        let text = [used.clone(), held].into_iter().flatten().collect::<Vec<_>>().join("; ");
         let share = used.map(|_| mean / 100.0);
         rows.push(Row { label: format!("{} GPUs", whole.len()), share, text });
         return;
@@ -256,9 +266,11 @@ fn waits(summary: &Summary) -> Option<Row> {
                 (cgroup.cpu_pressure_secs, "a CPU"),
                 (cgroup.memory_pressure_secs, "memory"),
                 (cgroup.io_pressure_secs, "storage"),
-                (cgroup.cpu_throttled_secs, "its quota"),
             ];
-            listed(waited, |secs| (secs >= 0.01).then(|| time(secs)))?
+            let waited = listed(waited, |secs| (secs >= 0.01).then(|| time(secs)));
+            let throttled = cgroup.cpu_throttled_pct.filter(|percent| *percent >= 0.5);
+            let throttled = throttled.map(|percent| format!("out of its quota in {percent:.0} % of periods"));
+            waited.into_iter().chain(throttled).reduce(|waited, throttled| format!("{waited}; {throttled}"))?
         }
         None => {
             let machine = &summary.machine;
@@ -300,7 +312,9 @@ fn remarks(summary: &Summary) -> Vec<(&'static str, String)> {
         remarks.push(("Held up", format!("by {}: {}", noun(bound.by), bound.because)));
     }
     if let Some(advice) = &summary.advice {
-        remarks.push(("Ask for", advice.in_words()));
+        // How many cores it could have used beyond its quota, nobody knows.
+        let is_capped = summary.bound.as_ref().is_some_and(|bound| bound.by == Resource::CpuLimit);
+        remarks.push(("Ask for", format!("{}{}", if is_capped { "at least " } else { "" }, advice.in_words())));
     }
     remarks.extend(summary.problems.iter().map(|problem| ("Missing", problem.clone())));
     remarks.extend(summary.notes.iter().map(|note| ("Note", note.clone())));

@@ -25,6 +25,8 @@ const GAP: Duration = Duration::from_secs(10);
 /// A sample that begins later than this, and half of its own length, after the one before leaves a hole.
 const HOLE: Duration = Duration::from_millis(100);
 
+const MIXED: &str = "runs that went on at the same time wrote to one file, and these figures are of all of them";
+
 /// What is known of a run after the samples that were added: in one pass, in memory that does not grow with their number.
 #[derive(Default)]
 pub struct RunStatistics {
@@ -35,6 +37,8 @@ pub struct RunStatistics {
     secs: f64,
     samples: u64,
     backwards: u64,
+    /// Samples that begin well before the one before them ends.
+    overlaps: u64,
     /// Time between samples that is in none of them.
     hole: Duration,
     job: Job,
@@ -68,6 +72,8 @@ impl RunStatistics {
             self.first = start;
         } else if sample.timestamp() < self.last {
             self.backwards += 1;
+        } else if start + sample.elapsed() / 4 < self.last {
+            self.overlaps += 1;
         } else if start.saturating_sub(self.last) > HOLE + sample.elapsed() / 2 {
             self.hole = self.hole.saturating_add(start.saturating_sub(self.last));
         }
@@ -106,6 +112,13 @@ impl RunStatistics {
         match self.outcome.as_ref().and_then(|outcome| outcome.samples) {
             Some(taken) if taken > self.samples => {
                 Some(format!("{} of {taken} samples are here: sums are of these", self.samples))
+            }
+            Some(taken) if taken < self.samples => {
+                Some(format!("{} samples are here, of which {taken} are of this run: {MIXED}", self.samples))
+            }
+            _ if self.overlaps > 0 => {
+                let times = if self.overlaps == 1 { "once" } else { &format!("{} times", self.overlaps) };
+                Some(format!("samples overlap, {times}: the clock was set back, or {MIXED}"))
             }
             Some(_) => None,
             None if command.is_none() => Some(format!(

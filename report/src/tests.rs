@@ -142,6 +142,13 @@ fn what_held_it_up() {
             cgroup(&json!({ "cpu_limit_cores": 2.0, "cpu_throttled_secs": 3.0, "cpu_throttled_pct": 60.0 })),
             Some(Resource::CpuLimit),
         ),
+        // At a short interval, most samples end no period.
+        (
+            cgroup(
+                &json!({ "cpu_limit_cores": 2.0, "cpu_periods": 5, "cpu_throttled_periods": 3, "cpu_throttled_pct": 6.0 }),
+            ),
+            Some(Resource::CpuLimit),
+        ),
         // Threads on many CPUs wait together: seconds say little.
         (cgroup(&json!({ "cpu_limit_cores": 2.0, "cpu_throttled_secs": 3.0, "cpu_throttled_pct": 1.0 })), None),
         (cgroup(&json!({ "oom_kills": 1 })), Some(Resource::Memory)),
@@ -320,10 +327,14 @@ fn twenty_lines_at_most_whatever_there_is_to_say() {
     let summary = run(&everything);
     let said = text(&summary, PLAIN);
     assert!((15..=20).contains(&said.lines().count()) && said.lines().all(|line| line.chars().count() <= 80), "{said}");
-    assert!(said.contains("the longest of 9 are shown"), "{said}");
+    // What matters most has room, and what has none is not left out in silence.
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for most in ["Held up", "Ask for", "Missing", "were killed because memory ran out"] {
+        assert!(words(&said).contains(most), "{most}: {said}");
+    }
+    assert!(said.lines().last().unwrap().contains(" more: `resource-tracker summary --json`"), "{said}");
     let narrow = text(&summary, Look { width: 40, colour: false });
     assert!(narrow.lines().all(|line| line.chars().count() <= 40), "{narrow}");
-    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words(&narrow).contains(&summary.advice.as_ref().unwrap().slurm), "it is not cut: {narrow}");
     let wide = text(&summary, Look { width: 0, colour: true });
     assert!(wide.contains("\u{1b}[1m") && !said.contains('\u{1b}'));

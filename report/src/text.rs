@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use anstyle::{AnsiColor, Style};
 use rustix::termios::tcgetwinsize;
 
-use crate::rows::Rows;
+use crate::rows::{Row, Rows};
 use crate::summary::Summary;
 
 /// The most lines, in a terminal that has room for bars.
@@ -54,20 +54,48 @@ pub fn text(summary: &Summary, look: Look) -> String {
     let labels = rows.rows.iter().map(|row| row.label.as_str()).chain(rows.remarks.iter().map(|(label, _)| *label));
     let label_width = labels.map(str::len).max().unwrap_or(0);
     let left = |bar: usize| left(look, label_width + 2 + bar);
-    for row in &rows.rows {
+    let remarks: Vec<Vec<String>> =
+        rows.remarks.iter().map(|(label, text)| labelled(label, text, label_width, look)).collect();
+    // A narrow terminal gets more lines.
+    let limit = if has_bars { LINES } else { usize::MAX };
+    let shown = rows_with_room(&rows.rows, limit - lines.len(), remarks.iter().map(Vec::len).sum());
+    for row in &shown {
         let bar = row.share.filter(|_| has_bars).map(|share| format!("{}  ", bar(share))).unwrap_or_default();
         let text = cut(&row.text, left(bar.len()));
         lines.push(format!("{bold}{:label_width$}{bold:#}  {bar}{text}", row.label));
     }
-    for (label, text) in &rows.remarks {
-        let labelled = labelled(label, text, label_width, look);
-        // A narrow terminal gets more lines; what has no room is in the JSON.
-        if has_bars && lines.len() + labelled.len() > LINES {
+    let mut left_out = rows.rows.len() - shown.len();
+    for (index, remark) in remarks.iter().enumerate() {
+        // The last line may have to say that there is more.
+        let is_last = index + 1 == remarks.len() && left_out == 0;
+        if lines.len() + remark.len() + usize::from(!is_last) > limit {
+            left_out += remarks.len() - index;
             break;
         }
-        lines.extend(labelled);
+        lines.extend(remark.iter().cloned());
+    }
+    if left_out > 0 {
+        let text = format!("{left_out} more: `resource-tracker summary --json` of a recording has all");
+        lines.extend(labelled("...", &text, label_width, look).into_iter().take(1));
     }
     lines.iter().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// The rows that there is room for beside the remarks, which matter more than some of them.
+fn rows_with_room(rows: &[Row], room: usize, remarks: usize) -> Vec<&Row> {
+    /// So many lines are for what is said of the run; notes beyond these make no row go.
+    const REMARKS: usize = 9;
+    /// The rows that go first: the programs that were busiest, the processes, the phases.
+    const LESS: [&str; 3] = ["Busiest", "Processes", "Phase"];
+    let mut shown: Vec<&Row> = rows.iter().collect();
+    let room = room.saturating_sub(remarks.min(REMARKS));
+    for label in LESS {
+        // One line says that there is more.
+        if shown.len() + usize::from(shown.len() < rows.len()) > room {
+            shown.retain(|row| !row.label.starts_with(label));
+        }
+    }
+    shown
 }
 
 fn bold(look: Look) -> Style {

@@ -98,6 +98,7 @@ impl Source for Cpu {
 struct Window {
     since: Instant,
     first: Times,
+    has_been_over: bool,
     /// Cores in the last one that is over: used, without steal, and those that served interrupts, did what these had left, and
     /// ran virtual machines.
     used: f64,
@@ -108,18 +109,22 @@ struct Window {
 
 impl Window {
     fn new(since: Instant, first: Times) -> Self {
-        Self { since, first, used: 0.0, irq: 0.0, softirq: 0.0, guest: 0.0 }
+        Self { since, first, has_been_over: false, used: 0.0, irq: 0.0, softirq: 0.0, guest: 0.0 }
     }
 
     fn look(&mut self, at: Instant, now: &Stat) {
-        if at.saturating_duration_since(self.since) < FASTEST {
+        let is_over = at.saturating_duration_since(self.since) >= FASTEST;
+        // As long as none is over, what there is of the first tells more than nothing.
+        if !is_over && self.has_been_over {
             return;
         }
         let times = now.total.since(&self.first);
         let cores = |ticks: u64| now.cores(ticks, &times);
+        let (since, first) = if is_over { (at, now.total) } else { (self.since, self.first) };
         *self = Self {
-            since: at,
-            first: now.total,
+            since,
+            first,
+            has_been_over: is_over,
             used: cores(times.busy() - times.steal),
             irq: cores(times.irq),
             softirq: cores(times.softirq),
@@ -349,6 +354,10 @@ mod tests {
         }
         assert!(coarse[30..].contains(&0.0) && coarse[30..].contains(&1.0));
         assert!(smooth[30..].iter().all(|cores| (0.4..=0.6).contains(cores)), "{smooth:?}");
+        assert!(
+            smooth[10..30].iter().all(|cores| (0.2..=0.8).contains(cores)),
+            "also in a run that is short: {smooth:?}"
+        );
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use anyhow::Error;
 use resource_tracker_core::registry::Registry;
 use resource_tracker_core::sample_schema;
 use resource_tracker_report::{
-    Kinds, Look, ServerRequirement, json, markdown, offer_markdown, offer_text, read_runs, text,
+    Advice, Kinds, Look, ServerRequirement, json, markdown, offer_markdown, offer_text, read_runs, text,
 };
 
 use super::standard_output::print;
@@ -62,8 +62,13 @@ pub(crate) fn summary(cli: &Cli, tool: &SummaryTool) -> anyhow::Result<i32> {
         demand = ServerRequirement::of(demand.take(), &run.summary);
         Ok(())
     })?;
-    if let Some(demand) = demand.as_ref().filter(|_| count > 1 && form != Form::Json) {
-        print(format!("\nEnough for each of the runs that ended well: {}\n", demand.advice.in_words()).as_bytes())?;
+    if let Some(ServerRequirement { advice, .. }) = demand.as_ref().filter(|_| count > 1 && form != Form::Json) {
+        let Advice { slurm, docker, kubernetes, .. } = advice;
+        let text = format!(
+            "\nEnough for each of the runs that ended well: {}\n\n- Slurm: `{slurm}`\n- Docker: `{docker}`\n- Kubernetes: `{kubernetes}`\n",
+            advice.numbers()
+        );
+        print(text.as_bytes())?;
     }
     match servers {
         Some(servers) => say_cheapest(&servers, demand, form),

@@ -7,12 +7,13 @@ use crate::summary::{FEWEST_SAMPLES, Summary};
 use crate::units::{memory, number};
 
 /// Each rule, in the order of the notes.
-const RULES: [fn(&Summary) -> Option<String>; 13] = [
+const RULES: [fn(&Summary) -> Option<String>; 14] = [
     unknown_end,
     oom_kills,
     throttled,
     unused_gpu,
     idle_gpu,
+    slowed_gpu,
     unused_cores,
     unused_memory,
     swap,
@@ -78,6 +79,20 @@ fn idle_gpu(summary: &Summary) -> Option<String> {
             100.0 - percent
         )
     })
+}
+
+/// Reasons of NVML for lower clocks that somebody wants.
+const MEANT: [&str; 3] = ["gpu_idle", "applications_clocks_setting", "display_clock_setting"];
+
+/// The clocks of a GPU were held back for a tenth of the time or more.
+fn slowed_gpu(summary: &Summary) -> Option<String> {
+    let whole = summary.gpus.iter().filter(|gpu| gpu.parent_uuid.is_none()).enumerate();
+    let reasons = whole.flat_map(|(index, gpu)| gpu.throttled_secs.iter().map(move |(why, secs)| (index, why, secs)));
+    let reasons = reasons.filter(|(_, why, _)| !MEANT.contains(&why.as_str()));
+    let (index, why, secs) = reasons.max_by(|one, other| one.2.total_cmp(other.2))?;
+    let percent = 100.0 * secs / summary.times.sampled_secs;
+    (percent >= 10.0)
+        .then(|| format!("the clocks of GPU {index} were held back for {percent:.0} % of the time ({why})"))
 }
 
 /// The job used less than half of its cores, four or more, for 95 % of the time.

@@ -125,3 +125,34 @@ fn runs_of_older_versions_are_told_apart_by_time() {
     let counts: Vec<_> = runs.iter().map(|run| (run.times.samples, run.is_whole)).collect();
     assert_eq!(counts, [(2, false), (2, false)]);
 }
+
+/// Two runs that write to one file at the same time: the second one's beginning ends the first.
+#[test]
+fn runs_that_are_mixed_in_one_file_are_said() {
+    let kinds = Kinds::of_schema(|| json!({}));
+    let mut statistics = RunStatistics::default();
+    let mut add = |ms: u64, outcome: &Json| {
+        let mut line = json!({ "timestamp_ms": 1_000_000 + ms, "elapsed_secs": 1, "cpu": { "process_cores_used": 1 } });
+        if !outcome.is_null() {
+            line["outcome"] = outcome.clone();
+        }
+        statistics.add(&Sample::from_json(&line.to_string()).unwrap(), &kinds);
+        statistics.summary()
+    };
+    let mixed = "runs that went on at the same time wrote to one file, and these figures are of all of them";
+    assert!(!add(0, &Json::Null).problems.iter().any(|problem| problem.contains(mixed)));
+    // A clock that is slewed makes no overlap.
+    assert!(!add(990, &Json::Null).problems.iter().any(|problem| problem.contains(mixed)));
+    let summary = add(1400, &Json::Null);
+    assert!(
+        !summary.is_whole && summary.problems.iter().any(|problem| problem.ends_with(mixed)),
+        "{:?}",
+        summary.problems
+    );
+    let end = json!({ "exit_code": 0, "signal": null, "wall_secs": 2, "samples": 2, "missed_samples": 0 });
+    let problems = add(2000, &end).problems;
+    assert!(
+        problems.iter().any(|problem| problem.starts_with("4 samples are here, of which 2 are of this run")),
+        "{problems:?}"
+    );
+}

@@ -1,12 +1,13 @@
 //! The files of a cgroup of either version, and how they are read.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::hierarchy::ReportedCgroup;
+use super::io::{Bytes, Io};
 use super::limits::single;
 use crate::job::{GroupReading, Throttling};
 use crate::procfile::ProcFile;
-use crate::scan::{lines, number, value_of, words};
+use crate::scan::value_of;
 
 /// Counters and gauges of the cgroup at one moment. Times are in nanoseconds, memory in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -18,12 +19,6 @@ pub(super) struct Reading {
     pub(super) oom_kills: Option<u64>,
     pub(super) io: Option<Bytes>,
     pub(super) pids: Option<u64>,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Bytes {
-    pub(super) read: u64,
-    pub(super) written: u64,
 }
 
 impl Reading {
@@ -62,13 +57,13 @@ pub(super) struct Files {
     memory: Value<u64>,
     /// v1 has no such counter before Linux 4.13.
     oom_kills: Value<Option<u64>>,
-    io: Value<Bytes>,
+    io: Io,
     pids: Value<u64>,
 }
 
 impl Files {
     /// The files of this cgroup and of no other.
-    pub(super) fn open(cgroup: &ReportedCgroup) -> Self {
+    pub(super) fn open(cgroup: &ReportedCgroup, sysfs: &Path) -> Self {
         let v1 = |controller: &str, name: &str| cgroup.legacy(controller).map(|directory| directory.join(name));
         let v2 = |name: &str| cgroup.unified.as_ref().map(|directory| directory.join(name));
         // A controller that is mounted in v1 is not in v2.
@@ -77,10 +72,7 @@ impl Files {
             throttling: Value::open(v1("cpu", "cpu.stat"), Throttling::parse_v1),
             memory: Value::open(pick("memory", "memory.usage_in_bytes", "memory.current"), single),
             oom_kills: Value::open(pick("memory", "memory.oom_control", "memory.events"), |text| Some(oom_kills(text))),
-            io: match v1("blkio", "blkio.throttle.io_service_bytes_recursive") {
-                Some(path) => Value::open(Some(path), io_v1),
-                None => Value::open(v2("io.stat"), io_v2),
-            },
+            io: Io::open(cgroup, sysfs),
             pids: Value::open(pick("pids", "pids.current", "pids.current"), single),
         }
     }
@@ -103,33 +95,6 @@ pub(super) fn oom_kills(text: &[u8]) -> Option<u64> {
     value_of(text, "oom_kill")
 }
 
-/// `8:0 rbytes=1 wbytes=2 rios=…`, a line for each device. `None` when one cannot be read.
-fn io_v2(text: &[u8]) -> Option<Bytes> {
-    let mut sum = Bytes::default();
-    for word in lines(text).flat_map(|line| words(line).skip(1)) {
-        if let Some(value) = word.strip_prefix(b"rbytes=") {
-            sum.read = sum.read.saturating_add(number(value)?);
-        } else if let Some(value) = word.strip_prefix(b"wbytes=") {
-            sum.written = sum.written.saturating_add(number(value)?);
-        }
-    }
-    Some(sum)
-}
-
-/// `8:0 Read 1`, `8:0 Write 2` and others for each device, and `Total 3`. `None` when one cannot be read.
-fn io_v1(text: &[u8]) -> Option<Bytes> {
-    let mut sum = Bytes::default();
-    for line in lines(text) {
-        let mut words = words(line).skip(1);
-        match words.next() {
-            Some(b"Read") => sum.read = sum.read.saturating_add(number(words.next()?)?),
-            Some(b"Write") => sum.written = sum.written.saturating_add(number(words.next()?)?),
-            _ => (),
-        }
-    }
-    Some(sum)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -139,16 +104,10 @@ mod tests {
     #[test]
     fn v2() {
         assert_eq!(oom_kills(b"low 0\noom 3\noom_kill 2\noom_group_kill 0\n"), Some(2));
-        let io = b"8:0 rbytes=10 wbytes=20 rios=1 wios=2 dbytes=0 dios=0\n259:0 rbytes=1 wbytes=2\n";
-        assert_eq!(io_v2(io), Some(Bytes { read: 11, written: 22 }));
-        assert_eq!((io_v2(b"8:0 rbytes=x wbytes=20\n"), io_v2(b"")), (None, Some(Bytes::default())));
     }
 
     #[test]
     fn v1() {
-        let io = b"8:0 Read 10\n8:0 Write 20\n8:0 Sync 30\n8:0 Total 30\n8:16 Read 1\nTotal 31\n";
-        assert_eq!(io_v1(io), Some(Bytes { read: 11, written: 20 }));
-        assert_eq!((io_v1(b"8:0 Read 1\n8:0 Write\n"), io_v1(b"Total 0\n")), (None, Some(Bytes::default())));
         assert_eq!(oom_kills(b"oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"), Some(2));
     }
 
@@ -156,8 +115,6 @@ mod tests {
         #[test]
         fn any_bytes_are_read_or_refused(text in prop::collection::vec(any::<u8>(), 0..200)) {
             oom_kills(&text);
-            io_v1(&text);
-            io_v2(&text);
         }
     }
 }

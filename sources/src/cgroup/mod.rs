@@ -2,6 +2,7 @@
 
 mod files;
 mod hierarchy;
+mod io;
 mod kills_below;
 mod limits;
 mod membership;
@@ -9,7 +10,7 @@ mod pressure;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
@@ -42,6 +43,7 @@ impl SourceConfig for CgroupConfig {
     fn build(&self, host: &Host) -> anyhow::Result<Option<Box<dyn Source>>> {
         Ok(Some(Box::new(Cgroup {
             procfs: host.procfs.clone(),
+            sysfs: host.sysfs.clone(),
             pressure: self.pressure,
             membership: None,
             state: None,
@@ -57,6 +59,7 @@ register_source!(
 
 struct Cgroup {
     procfs: PathBuf,
+    sysfs: PathBuf,
     /// Whether pressure is read at each tick.
     pressure: bool,
     /// Of the job, once it was looked for.
@@ -120,9 +123,9 @@ impl Cgroup {
                 let made = details.cgroup();
                 let hierarchy = hierarchy.with(made);
                 self.membership = Some(Membership::new(&self.procfs, job.root, hierarchy.clone(), tick.at));
-                State::new(hierarchy, limits, made, details.group(), tick.at)
+                State::new(hierarchy, limits, made, details.group(), &self.sysfs, tick.at)
             }
-            None if limits.any() => State::of_no_job(hierarchy, limits, tick.at),
+            None if limits.any() => State::of_no_job(hierarchy, limits, &self.sysfs, tick.at),
             None => None,
         });
         Ok(())
@@ -137,15 +140,15 @@ impl Cgroup {
         }
         let Some(hierarchy) = membership.look(&self.procfs, tick.at) else { return Ok(false) };
         let limits = Limits::read(hierarchy);
-        self.state = Some(State::of_no_job(hierarchy.clone(), limits, tick.at));
+        self.state = Some(State::of_no_job(hierarchy.clone(), limits, &self.sysfs, tick.at));
         Ok(true)
     }
 }
 
 impl State {
     /// The state where no cgroup was made for a job.
-    fn of_no_job(hierarchy: Hierarchy, limits: Limits, now: Instant) -> Option<Self> {
-        Self::new(hierarchy, limits, &JobCgroup::default(), &GroupReading::default(), now)
+    fn of_no_job(hierarchy: Hierarchy, limits: Limits, sysfs: &Path, now: Instant) -> Option<Self> {
+        Self::new(hierarchy, limits, &JobCgroup::default(), &GroupReading::default(), sysfs, now)
     }
 
     /// The state with what was observed of the cgroup that was made for the job. `None` when there is nothing to
@@ -155,6 +158,7 @@ impl State {
         limits: Limits,
         made: &JobCgroup,
         observed: &GroupReading,
+        sysfs: &Path,
         now: Instant,
     ) -> Option<Self> {
         let reported = hierarchy.reported(made)?;
@@ -163,7 +167,7 @@ impl State {
             (Some(made), _) => Some(Pressure::open(made, true)),
             (None, found) => found.as_deref().map(|found| Pressure::open(found, false)),
         };
-        let mut files = Files::open(&reported);
+        let mut files = Files::open(&reported, sysfs);
         // The root cgroup counts kills that are not the job's.
         let memory = reported.legacy("memory").filter(|_| !reported.path.as_os_str().is_empty());
         let mut kills_below = KillsBelow::new(memory.map(Into::into));
@@ -214,10 +218,13 @@ impl State {
         metrics.io_write_bytes = io.and_then(|(now, before)| since(now.written, before.written));
         let throttling = now.throttling.zip(before.throttling).and_then(|(now, before)| {
             let (periods, throttled) = (since(now.periods, before.periods)?, since(now.throttled, before.throttled)?);
-            Some((percent(throttled as f64, periods as f64), since(now.time, before.time)? as f64 / 1e9))
+            Some((periods, throttled, since(now.time, before.time)? as f64 / 1e9))
         });
-        metrics.cpu_throttled_pct = throttling.map(|(share, _)| share);
-        metrics.cpu_throttled_secs = throttling.map(|(_, secs)| secs);
+        metrics.cpu_periods = throttling.map(|(periods, ..)| periods);
+        metrics.cpu_throttled_periods = throttling.map(|(_, throttled, _)| throttled);
+        let share = throttling.filter(|(periods, ..)| *periods > 0);
+        metrics.cpu_throttled_pct = share.map(|(periods, throttled, _)| percent(throttled as f64, periods as f64));
+        metrics.cpu_throttled_secs = throttling.map(|(.., secs)| secs);
     }
 
     fn collect_pressure(&mut self, is_wanted: bool, metrics: &mut CgroupMetrics) {

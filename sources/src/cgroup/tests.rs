@@ -151,7 +151,7 @@ fn read(hierarchy: Hierarchy, job: &JobCgroup) -> (String, Reading) {
     let reported = hierarchy.with(job).reported(job).unwrap();
     let group =
         super::read(&mut Some(Group::open(&reported.directories())), &GroupReading::default(), Instant::now(), false);
-    (reported.path.display().to_string(), Files::open(&reported).read(&group))
+    (reported.path.display().to_string(), Files::open(&reported, Path::new("/nowhere")).read(&group))
 }
 
 /// A hybrid machine, where the job got a cgroup of v2 and stayed where the shell is in those of v1.

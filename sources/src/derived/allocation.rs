@@ -66,9 +66,10 @@ fn held_by(job: &ProcessMetrics) -> Option<f64> {
     Some(job.process_memory_mib.or(job.process_rss_mib)? + job.process_hugetlb_mib.unwrap_or(0.0))
 }
 
-/// MiB that somebody holds: files in memory are in it, and huge pages that wait for a user are not.
+/// MiB that somebody holds: files in memory are in it; huge pages that wait for a user, and what ZFS keeps of files, are not.
 fn in_use(machine: &MemoryMetrics) -> f64 {
-    (machine.used_mib + machine.shared_mib).saturating_sub(machine.hugepages_free_mib) as f64
+    let nobodys = machine.hugepages_free_mib + machine.zfs_arc_mib.unwrap_or(0);
+    (machine.used_mib + machine.shared_mib).saturating_sub(nobodys) as f64
 }
 
 fn cpu_secs(job: &ProcessMetrics) -> Option<f64> {
@@ -201,6 +202,8 @@ mod tests {
         assert_eq!(after(files, job.clone()), Some(HostAllocation::Shared), "others have files in memory");
         let pool = MemoryMetrics { hugepages_free_mib: 7_500, ..others.clone() };
         assert_eq!(after(pool, job.clone()), Some(HostAllocation::Dedicated), "nobody has them");
+        let cache = MemoryMetrics { zfs_arc_mib: Some(7_500), ..others.clone() };
+        assert_eq!(after(cache, job.clone()), Some(HostAllocation::Dedicated), "ZFS gives it back");
         let job = ProcessMetrics { process_hugetlb_mib: Some(7_500.0), ..job };
         assert_eq!(after(others, job), Some(HostAllocation::Dedicated), "the job has them");
     }

@@ -76,6 +76,13 @@ fn kind(directory: &Path, name: &str, has_slaves: impl FnOnce() -> bool) -> Disk
     }
 }
 
+/// Whether the device of this folder in sysfs holds bytes itself. So does one of which nothing is known.
+pub(crate) fn holds_bytes(directory: &Path) -> bool {
+    let Ok(directory) = directory.canonicalize() else { return true };
+    let name = directory.file_name().map(|name| kernel_name(&name.to_string_lossy())).unwrap_or_default();
+    kind(&directory, &name, || !slaves(&directory).is_empty()) == DiskKind::Disk
+}
+
 fn slaves(directory: &Path) -> Vec<String> {
     let slaves = std::fs::read_dir(directory.join("slaves")).into_iter().flatten().flatten();
     let mut slaves: Vec<String> = slaves.map(|entry| kernel_name(&entry.file_name().to_string_lossy())).collect();

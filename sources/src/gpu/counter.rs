@@ -1,11 +1,24 @@
 //! Counters of devices.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// What a counter gained since it was last read, and keeps its new value; `None` the first time and after a reset.
 pub(super) fn gained(before: &mut Option<u64>, now: Option<u64>) -> Option<u64> {
     let now = now?;
-    now.checked_sub(before.replace(now)?)
+    since(before.replace(now)?, now)
+}
+
+/// By how much a counter grew; `None` when it fell, which is said of one of them.
+fn since(before: u64, now: u64) -> Option<u64> {
+    static HAS_SAID: AtomicBool = AtomicBool::new(false);
+    let gained = now.checked_sub(before);
+    if gained.is_none() && !HAS_SAID.swap(true, Ordering::Relaxed) {
+        log::warn!(
+            "a counter of a GPU fell from {before} to {now}, so it began anew; what it counted meanwhile is left out"
+        );
+    }
+    gained
 }
 
 /// The rate of a counter, over the time between its last two readings.
@@ -18,7 +31,7 @@ pub(super) struct Rate {
 impl Rate {
     /// The rate per second. A reading that is repeated changes nothing.
     pub(super) fn of(&mut self, now: Option<u64>, at: Instant) -> Option<f64> {
-        self.by(now, at, |before, now, _| now.checked_sub(before))
+        self.by(now, at, |before, now, _| since(before, now))
     }
 
     /// The same for a counter whose gain comes from `gained`: by its value before, its value now, and the time between.

@@ -2,6 +2,7 @@
 //! document describes it. Every driver that fills it looks the same.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -56,13 +57,14 @@ impl Clients {
         Self { procfs, is_wanted, files: Paced::default(), before: HashMap::new(), buffer: Vec::new() }
     }
 
-    /// What the processes of `tree` have, by process and device.
-    pub(super) fn read(&mut self, tree: &[i32], now: Instant) -> Vec<Usage> {
+    /// What the processes of `tree` have, by process and device; `None` where the files of one may not be looked at.
+    pub(super) fn read(&mut self, tree: &[i32], now: Instant) -> Option<Vec<Usage>> {
         let Self { procfs, is_wanted, files, before, buffer } = self;
-        let files = files.get(1, || Some(tree.iter().flat_map(|pid| drm_files(procfs, *pid)).collect()));
+        let list = || tree.iter().map(|pid| drm_files(procfs, *pid)).collect::<Option<Vec<_>>>();
+        let files = files.get(1, || list().map(|files| files.concat()))?;
         let mut seen = HashMap::new();
         let mut usage: Vec<Usage> = Vec::new();
-        for (pid, path) in files.unwrap_or_default() {
+        for (pid, path) in files {
             let Ok(text) = read_into(&path, buffer) else { continue };
             let client = parse(&String::from_utf8_lossy(text));
             let key = (client.device.clone(), client.id);
@@ -88,7 +90,7 @@ impl Clients {
             }
         }
         *before = seen;
-        usage
+        Some(usage)
     }
 }
 
@@ -106,13 +108,17 @@ impl Engines {
     }
 }
 
-fn drm_files(procfs: &std::path::Path, pid: i32) -> Vec<(i32, PathBuf)> {
+/// The open DRM files of a process; `None` where nobody may look. One that has ended has none.
+fn drm_files(procfs: &std::path::Path, pid: i32) -> Option<Vec<(i32, PathBuf)>> {
     let folder = folder_of_process(procfs, pid);
-    let entries = std::fs::read_dir(folder.join("fd")).into_iter().flatten().flatten();
+    let entries = match std::fs::read_dir(folder.join("fd")) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => return None,
+        entries => entries.into_iter().flatten().flatten(),
+    };
     let is_drm = |entry: &std::fs::DirEntry| {
         std::fs::read_link(entry.path()).is_ok_and(|target| target.to_string_lossy().contains("/dev/dri/"))
     };
-    entries.filter(is_drm).map(|entry| (pid, folder.join("fdinfo").join(entry.file_name()))).collect()
+    Some(entries.filter(is_drm).map(|entry| (pid, folder.join("fdinfo").join(entry.file_name()))).collect())
 }
 
 fn parse(text: &str) -> Client {
@@ -236,13 +242,13 @@ mod tests {
         let first = clients.read(&[42, 43], start);
         let expected =
             Usage { pid: 42, device: "0000:03:00.0".into(), vram_bytes: Some(180_196 << 10), utilization_pct: None };
-        assert_eq!(first, [expected]);
+        assert_eq!(first, Some(vec![expected]));
         let later = AMDGPU.replace("65103158", "315103158");
         fs::write(process.join("fdinfo/3"), &later)?;
         let second = clients.read(&[42, 43], start + Duration::from_secs(1));
-        assert_eq!(second[0].utilization_pct, Some(25.0));
+        assert_eq!(second.unwrap()[0].utilization_pct, Some(25.0));
         let mut others = Clients::new(root.path().to_owned(), |driver| driver != "amdgpu");
-        assert_eq!(others.read(&[42], start), []);
+        assert_eq!(others.read(&[42], start), Some(Vec::new()));
         Ok(())
     }
 

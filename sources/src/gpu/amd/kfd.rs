@@ -52,8 +52,7 @@ impl Kfd {
     }
 
     /// The processes that compute on a device; `None` when that cannot be known.
-    pub(super) fn processes(&self, node: Option<&Node>) -> Option<Vec<Process>> {
-        let node = node?;
+    pub(super) fn processes(&self, node: &Node) -> Option<Vec<Process>> {
         let entries = std::fs::read_dir(self.root.join("proc")).ok()?.flatten();
         let process = |entry: std::fs::DirEntry| {
             let pid = entry.file_name().to_str()?.parse().ok()?;
