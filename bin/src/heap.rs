@@ -63,22 +63,18 @@ pub(crate) fn end_in_want_as_usual() {
     Inherited::restore_abort();
 }
 
-/// By `abort` the program ends when this returns. By a signal that somebody sent it would not: then the default is put
-/// back, and the same signal, which is blocked here, comes once more.
+/// The program ends by the signal when this returns, whoever sent it, unless it is the C library that gets no memory.
 extern "C" fn at_abort(number: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel hands over valid information, which has a sender for both codes that it is read for; the calls
-    // return numbers.
+    // SAFETY: the kernel hands over valid information, which has a sender where it has this code; the call returns a number.
     let is_own = unsafe { (*info).si_code == SI_TKILL && (*info).si_pid() == libc::getpid() };
-    if !is_own {
-        Inherited::restore_abort();
-        // SAFETY: a system call on a number.
-        unsafe { libc::raise(number) };
-        return;
-    }
     let may_wait = !is_first_thread() || Ending::settled().is_some();
-    if OUTLIVES_WANT.load(Ordering::Relaxed) && may_wait && has_no_room() {
+    if is_own && OUTLIVES_WANT.load(Ordering::Relaxed) && may_wait && has_no_room() {
         wait_for_ever();
     }
+    Inherited::restore_abort();
+    // It is blocked until this returns.
+    // SAFETY: a system call on a number.
+    unsafe { libc::raise(number) };
 }
 
 /// Whether the C library's allocator cannot grow.

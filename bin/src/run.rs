@@ -59,6 +59,9 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
     }
     let sinks_know = SinkContext::new(wraps).with_registry(settings.registry().clone()).with_host(host.clone());
     let mut tracker = with_sources(tracker, sources, settings.registry(), &host)?;
+    if !wraps && sinks.is_empty() {
+        log::warn!("no samples are kept, because nothing takes them; -o FILE writes them to a file");
+    }
     for (name, config) in sinks {
         tracker = tracker.sink_from(name, &*config, &sinks_know)?;
     }

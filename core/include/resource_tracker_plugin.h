@@ -109,7 +109,7 @@ typedef struct rt_host {
 typedef struct rt_tick {
   // `sizeof(rt_tick)` of the tracker.
   size_t size;
-  // 0 for the baseline, whose sections are thrown away: it primes the counters that deltas are taken from.
+  // 0 for the baseline, which is in no sample of its own: it primes the counters that deltas are taken from.
   uint64_t number;
   // When the reading begins, in nanoseconds since the Unix epoch.
   uint64_t timestamp_ns;

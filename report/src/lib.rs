@@ -43,7 +43,7 @@ mod units;
 
 use rows::is_unprintable;
 
-pub use advice::Advice;
+pub use advice::{Advice, GpuVendor};
 pub use bound::{Bound, Resource};
 pub use cgroup::CgroupSummary;
 pub use compare::{ConditionResult, Difference, Of, Verdict, compare, comparison_markdown, comparison_text};

@@ -25,6 +25,8 @@ const GAP: Duration = Duration::from_secs(10);
 /// A sample that begins later than this, and half of its own length, after the one before leaves a hole.
 const HOLE: Duration = Duration::from_millis(100);
 
+/// By how much two samples that follow one another can seem to overlap, because times are cut to milliseconds.
+const TRUNCATED: Duration = Duration::from_millis(2);
 const MIXED: &str = "runs that went on at the same time wrote to one file, and these figures are of all of them";
 
 /// What is known of a run after the samples that were added: in one pass, in memory that does not grow with their number.
@@ -72,7 +74,7 @@ impl RunStatistics {
             self.first = start;
         } else if sample.timestamp() < self.last {
             self.backwards += 1;
-        } else if start + sample.elapsed() / 4 < self.last {
+        } else if self.last.saturating_sub(start) > TRUNCATED + sample.elapsed() / 4 {
             self.overlaps += 1;
         } else if start.saturating_sub(self.last) > HOLE + sample.elapsed() / 2 {
             self.hole = self.hole.saturating_add(start.saturating_sub(self.last));
@@ -116,10 +118,6 @@ impl RunStatistics {
             Some(taken) if taken < self.samples => {
                 Some(format!("{} samples are here, of which {taken} are of this run: {MIXED}", self.samples))
             }
-            _ if self.overlaps > 0 => {
-                let times = if self.overlaps == 1 { "once" } else { &format!("{} times", self.overlaps) };
-                Some(format!("samples overlap, {times}: the clock was set back, or {MIXED}"))
-            }
             Some(_) => None,
             None if command.is_none() => Some(format!(
                 "its {end} is not here, or it is of a version that tells of none: sums are of these samples"
@@ -143,8 +141,14 @@ impl RunStatistics {
     /// The summary of the samples so far.
     pub fn summary(&self) -> Summary {
         let mut problems: Vec<String> = self.readable.problems("figures").collect();
-        if self.backwards > 0 {
-            let times = if self.backwards == 1 { "once" } else { &format!("{} times", self.backwards) };
+        // The clock is seldom set back twice.
+        let is_mixed = self.overlaps > 1;
+        if is_mixed {
+            problems.push(format!("samples overlap, {} times: {MIXED}", self.overlaps));
+        }
+        let backwards = self.backwards + if is_mixed { 0 } else { self.overlaps };
+        if backwards > 0 {
+            let times = if backwards == 1 { "once" } else { &format!("{backwards} times") };
             problems.push(format!("the clock was set back, or lines are out of order, {times}"));
         }
         problems.extend(self.machine.problems());
@@ -155,7 +159,7 @@ impl RunStatistics {
             problems.push("nothing is known of the command itself: the figures are those of the whole machine".into());
         }
         let missing = self.missing();
-        let is_whole = missing.is_none();
+        let is_whole = missing.is_none() && !is_mixed;
         problems.extend(missing);
         let is_own = job.as_ref().is_some_and(|job| job.cpu_accounting == Some(ProcessAccounting::Cgroup));
         conclude(Summary {

@@ -332,7 +332,7 @@ fn twenty_lines_at_most_whatever_there_is_to_say() {
     for most in ["Held up", "Ask for", "Missing", "were killed because memory ran out"] {
         assert!(words(&said).contains(most), "{most}: {said}");
     }
-    assert!(said.lines().last().unwrap().contains(" more: `resource-tracker summary --json`"), "{said}");
+    assert!(said.lines().last().unwrap().contains(" more, in `summary --json FILE`"), "{said}");
     let narrow = text(&summary, Look { width: 40, colour: false });
     assert!(narrow.lines().all(|line| line.chars().count() <= 40), "{narrow}");
     assert!(words(&narrow).contains(&summary.advice.as_ref().unwrap().slurm), "it is not cut: {narrow}");

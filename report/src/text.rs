@@ -75,7 +75,7 @@ pub fn text(summary: &Summary, look: Look) -> String {
         lines.extend(remark.iter().cloned());
     }
     if left_out > 0 {
-        let text = format!("{left_out} more: `resource-tracker summary --json` of a recording has all");
+        let text = format!("{left_out} more, in `summary --json FILE` of a recording");
         lines.extend(labelled("...", &text, label_width, look).into_iter().take(1));
     }
     lines.iter().map(|line| line.trim_end().to_owned() + "\n").collect()

@@ -2,9 +2,10 @@
 //! reported, and help is help.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use resource_tracker_tests::{command, samples, shared_library, text, track, tracker};
 
@@ -427,4 +428,14 @@ fn a_spool_that_a_variable_bounds_streams_nothing_without_a_token() {
     let run = with(folder.path(), &variables, &["--", "true"]);
     assert_eq!((run.status.code(), text(&run.stderr).as_str()), (Some(0), ""));
     assert!(!samples(&fs::read(folder.path().join("run.jsonl")).unwrap()).is_empty());
+}
+
+#[test]
+fn a_run_that_keeps_nothing_says_so() {
+    let mut run = command(tracker()).arg("-q").stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(run.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    run.kill().unwrap();
+    run.wait().unwrap();
+    assert!(line.contains("no samples are kept") && line.contains("-o FILE"), "{line}");
 }

@@ -59,7 +59,7 @@ fn limits_fail_a_job_of_ci() {
         (&both[1..], &["--budget", "peak_memory < +5%"][..], "one file is nothing to compare"),
         (&both[1..], &[], "one file is nothing to compare"),
         (&both[..], &["--fail-if", "memory > 5"], "is no figure; there are wall_time, cpu_time"),
-        (&both[..], &["--fail-if", "cpu_time > 5 parsecs"], "is no unit of it; there are ms, s"),
+        (&both[..], &["--fail-if", "cpu_time > 5 parsecs"], "is no unit of cpu_time; there are ms, s"),
     ] {
         let (code, stdout, stderr) = compare(files, limits);
         assert!(stderr.contains(problem) && stdout.is_empty(), "{limits:?}: {stderr}");

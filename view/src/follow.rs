@@ -95,7 +95,10 @@ fn next_after(path: &Path, identity: Identity, owner: u32) -> Option<GrowingFile
     }
     let parts = set_aside_of(path).unwrap_or_default();
     let after = parts.iter().skip_while(|part| identity_of(part) != Some(identity)).nth(1);
-    GrowingFile::open_part(after.map_or(path, |part| part), owner).ok()
+    match after {
+        Some(part) => GrowingFile::open_part(part, owner).ok(),
+        None => GrowingFile::open(path).ok(),
+    }
 }
 
 fn identity_of(path: &Path) -> Option<Identity> {

@@ -6,7 +6,7 @@ use anyhow::Error;
 use resource_tracker_core::registry::Registry;
 use resource_tracker_core::sample_schema;
 use resource_tracker_report::{
-    Advice, Kinds, Look, ServerRequirement, json, markdown, offer_markdown, offer_text, read_runs, text,
+    Advice, Kinds, Look, ServerRequirement, json, markdown, offer_markdown, offer_text, printable, read_runs, text,
 };
 
 use super::standard_output::print;
@@ -56,6 +56,9 @@ pub(crate) fn summary(cli: &Cli, tool: &SummaryTool) -> anyhow::Result<i32> {
         };
         if count > 0 && form != Form::Json {
             print(b"\n")?;
+        }
+        if tool.files.len() > 1 && matches!(form, Form::Text(_)) {
+            print(format!("{}:\n", printable(&run.path.to_string_lossy())).as_bytes())?;
         }
         print(text.as_bytes())?;
         count += 1;

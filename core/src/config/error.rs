@@ -99,12 +99,11 @@ pub fn without_secrets(key: &str, value: &Json) -> Json {
 /// An address without its user, password and query.
 fn without_credentials(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
-    let (place, query) = rest.split_once('?').map_or((rest, ""), |(place, _)| (place, "?***"));
-    // A password may have a slash in it, which it should not.
-    match place.rsplit_once('@') {
-        Some((_, host)) => format!("{scheme}://***@{host}{query}"),
-        None => format!("{scheme}://{place}{query}"),
-    }
+    // A password may have any character in it, though it should not.
+    let (user, rest) = rest.rsplit_once('@').map_or(("", rest), |(_, rest)| ("***@", rest));
+    let (place, query) = rest.find(['?', '#']).map_or((rest, ""), |end| (&rest[..end], &rest[end..]));
+    let query = query.get(..1).map(|sign| format!("{sign}***")).unwrap_or_default();
+    format!("{scheme}://{user}{place}{query}")
 }
 
 /// Characters of a value that are shown at most.
@@ -133,7 +132,7 @@ mod tests {
     fn secrets_in_values_are_not_shown() {
         for (value, shown) in [
             (json!("https://me:pw@host/a"), json!("https://***@host/a")),
-            (json!("https://me:p/w@host"), json!("https://***@host")),
+            (json!("https://me:p/w?x@host#y"), json!("https://***@host#***")),
             (json!(["http://host/a?key=x", "plain@text", 7]), json!(["http://host/a?***", "plain@text", 7])),
             (json!({ "token_file": "t", "nothing": null }), json!({ "token_file": "***", "nothing": null })),
         ] {

@@ -51,14 +51,11 @@ impl Settings {
                     // A table can be read as two types: that of the merged layers, and that of its name.
                     let merged = merged.get(name).and_then(|table| table["type"].as_str());
                     let is_read_as = |known: &&ComponentType| known.name == name || Some(known.name) == merged;
-                    let read_as: Vec<&ComponentType> = types.iter().filter(is_read_as).collect();
-                    let schemas: Vec<Json> = read_as.iter().map(|known| known.schema()).collect();
+                    let schemas: Vec<Json> = types.iter().filter(is_read_as).map(ComponentType::schema).collect();
                     check_table(file, &key, members, &schemas)?;
-                    let takes_secret =
-                        |known: &&ComponentType| known.name != name && known.schema()[TAKES_SECRET] == true;
-                    if let Some(value) =
-                        members.get("type").filter(|_| read_as.iter().copied().any(|known| takes_secret(&known)))
-                    {
+                    let Some(value) = members.get("type") else { continue };
+                    let is_other = |known: &&ComponentType| known.name != name && value.as_str() == Some(known.name);
+                    if types.iter().find(is_other).is_some_and(|known| known.schema()[TAKES_SECRET] == true) {
                         let why = "it takes a token from the environment, which a file that merely lies here may not lead elsewhere";
                         return Err(refusal(file, &format!("{key}.type"), value, why));
                     }

@@ -141,18 +141,35 @@ fn runs_that_are_mixed_in_one_file_are_said() {
     };
     let mixed = "runs that went on at the same time wrote to one file, and these figures are of all of them";
     assert!(!add(0, &Json::Null).problems.iter().any(|problem| problem.contains(mixed)));
-    // A clock that is slewed makes no overlap.
+    // A clock that is slewed makes no overlap, and one that is set back makes one.
     assert!(!add(990, &Json::Null).problems.iter().any(|problem| problem.contains(mixed)));
-    let summary = add(1400, &Json::Null);
+    assert!(!add(1400, &Json::Null).problems.iter().any(|problem| problem.contains(mixed)));
+    let summary = add(1900, &Json::Null);
     assert!(
         !summary.is_whole && summary.problems.iter().any(|problem| problem.ends_with(mixed)),
         "{:?}",
         summary.problems
     );
     let end = json!({ "exit_code": 0, "signal": null, "wall_secs": 2, "samples": 2, "missed_samples": 0 });
-    let problems = add(2000, &end).problems;
+    let problems = add(2400, &end).problems;
     assert!(
-        problems.iter().any(|problem| problem.starts_with("4 samples are here, of which 2 are of this run")),
+        problems.iter().any(|problem| problem.starts_with("5 samples are here, of which 2 are of this run")),
+        "{problems:?}"
+    );
+}
+
+/// Times are cut to milliseconds, and lengths are not: the last sample of a run can begin a moment after the one before.
+#[test]
+fn samples_that_follow_at_once_do_not_overlap() {
+    let kinds = Kinds::of_schema(|| json!({}));
+    let mut statistics = RunStatistics::default();
+    for (ms, secs) in [(1000, 1.0), (1000, 0.0002), (1001, 0.0014), (1002, 0.0009), (1003, 0.0019), (1005, 0.0019)] {
+        let line = json!({ "timestamp_ms": ms, "elapsed_secs": secs, "cpu": { "process_cores_used": 1 } });
+        statistics.add(&Sample::from_json(&line.to_string()).unwrap(), &kinds);
+    }
+    let problems = statistics.summary().problems;
+    assert!(
+        !problems.iter().any(|problem| problem.contains("overlap") || problem.contains("set back")),
         "{problems:?}"
     );
 }

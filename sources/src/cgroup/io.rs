@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::hierarchy::ReportedCgroup;
-use crate::disk::holds_bytes;
+use crate::disk::{Charged, charged};
 use crate::procfile::ProcFile;
 use crate::scan::{lines, number, words};
 
@@ -39,11 +39,10 @@ impl Io {
     }
 }
 
-/// The devices of which bytes are counted. What is written to one that is made of others, such as a volume of LVM, is charged
-/// for it and once more for those below.
+/// What of each device counts.
 struct Devices {
     folder: PathBuf,
-    known: HashMap<Vec<u8>, bool>,
+    known: HashMap<Vec<u8>, Charged>,
 }
 
 impl Devices {
@@ -51,34 +50,45 @@ impl Devices {
         Self { folder: sysfs.join("dev/block"), known: HashMap::new() }
     }
 
-    /// By its number, such as `8:0`.
-    fn is_counted(&mut self, number: &[u8]) -> bool {
+    /// Of the device with this number, such as `8:0`.
+    fn charged(&mut self, number: &[u8]) -> Charged {
         if let Some(known) = self.known.get(number) {
             return *known;
         }
-        let is_counted = holds_bytes(&self.folder.join(OsStr::from_bytes(number)));
-        self.known.insert(number.to_owned(), is_counted);
-        is_counted
+        let charged = charged(&self.folder.join(OsStr::from_bytes(number)));
+        self.known.insert(number.to_owned(), charged);
+        charged
     }
 }
 
-/// `8:0 rbytes=1 wbytes=2 rios=…`, a line for each device. `None` when one cannot be read.
+impl Bytes {
+    fn add(&mut self, of: Self, charged: Charged) {
+        if charged.reads {
+            self.read = self.read.saturating_add(of.read);
+        }
+        if charged.writes {
+            self.written = self.written.saturating_add(of.written);
+        }
+    }
+}
+
+/// `8:0 rbytes=1 wbytes=2 rios=…`, a line for each device; Linux 5.15 has numbers of other devices in front. `None` when one
+/// cannot be read.
 fn io_v2(text: &[u8], devices: &mut Devices) -> Option<Bytes> {
     let mut sum = Bytes::default();
     for line in lines(text) {
-        let mut words = words(line);
-        let Some(device) = words.next() else { continue };
-        let mut bytes = Bytes::default();
-        for word in words {
+        let (mut device, mut bytes) = (None, Bytes::default());
+        for word in words(line) {
             if let Some(value) = word.strip_prefix(b"rbytes=") {
                 bytes.read = number(value)?;
             } else if let Some(value) = word.strip_prefix(b"wbytes=") {
                 bytes.written = number(value)?;
+            } else if !word.contains(&b'=') {
+                device = Some(word);
             }
         }
-        if bytes != Bytes::default() && devices.is_counted(device) {
-            sum.read = sum.read.saturating_add(bytes.read);
-            sum.written = sum.written.saturating_add(bytes.written);
+        if let Some(device) = device.filter(|_| bytes != Bytes::default()) {
+            sum.add(bytes, devices.charged(device));
         }
     }
     Some(sum)
@@ -89,15 +99,14 @@ fn io_v1(text: &[u8], devices: &mut Devices) -> Option<Bytes> {
     let mut sum = Bytes::default();
     for line in lines(text) {
         let mut words = words(line);
-        let (device, operation) = (words.next(), words.next());
-        let sum = match operation {
-            Some(b"Read") => &mut sum.read,
-            Some(b"Write") => &mut sum.written,
+        let Some(device) = words.next() else { continue };
+        let bytes = match words.next() {
+            Some(b"Read") => Bytes { read: number(words.next()?)?, written: 0 },
+            Some(b"Write") => Bytes { read: 0, written: number(words.next()?)? },
             _ => continue,
         };
-        let bytes = number(words.next()?)?;
-        if bytes > 0 && device.is_some_and(|device| devices.is_counted(device)) {
-            *sum = sum.saturating_add(bytes);
+        if bytes != Bytes::default() {
+            sum.add(bytes, devices.charged(device));
         }
     }
     Some(sum)
@@ -112,21 +121,33 @@ mod tests {
 
     use super::*;
 
-    /// What both versions say of a disk, a volume on it, a loop device, and a disk of which nothing is known.
+    /// What both versions say of a disk, a volume on it, one that is encrypted, a loop device, and a disk of which nothing is known.
     #[test]
     fn what_passes_through_several_devices_counts_once() {
         let sysfs = tempfile::tempdir().unwrap();
         let blocks = sysfs.path().join("devices/virtual/block");
         fs::create_dir_all(sysfs.path().join("dev/block")).unwrap();
-        for (name, number, slave) in [("sda", "8:0", None), ("dm-0", "253:0", Some("sda")), ("loop0", "7:0", None)] {
+        for (name, number, uuid) in [
+            ("sda", "8:0", ""),
+            ("dm-0", "253:0", "LVM-x\n"),
+            ("dm-1", "253:1", "CRYPT-LUKS2-x\n"),
+            ("loop0", "7:0", ""),
+        ] {
             fs::create_dir_all(blocks.join(name).join("slaves")).unwrap();
-            slave.map(|slave| fs::create_dir(blocks.join(name).join("slaves").join(slave)));
+            if !uuid.is_empty() {
+                fs::create_dir(blocks.join(name).join("slaves/sda")).unwrap();
+                fs::create_dir(blocks.join(name).join("dm")).unwrap();
+                fs::write(blocks.join(name).join("dm/uuid"), uuid).unwrap();
+            }
             symlink(blocks.join(name), sysfs.path().join("dev/block").join(number)).unwrap();
         }
         let mut devices = Devices::new(sysfs.path());
         let v2 = b"8:0 rbytes=10 wbytes=20 rios=1 wios=2 dbytes=0 dios=0\n253:0 rbytes=10 wbytes=20\n7:0 rbytes=3 wbytes=3\n\
-            259:0 rbytes=1 wbytes=2\n";
+            7:1 7:2 259:0 rbytes=1 wbytes=2\n";
         assert_eq!(io_v2(v2, &mut devices), Some(Bytes { read: 11, written: 22 }));
+        // What is written to it is sent to the disk by the kernel in its own name.
+        let encrypted = b"8:0 rbytes=10 wbytes=0\n253:1 rbytes=10 wbytes=20\n";
+        assert_eq!(io_v2(encrypted, &mut devices), Some(Bytes { read: 10, written: 20 }));
         let v1 = b"8:0 Read 10\n8:0 Write 20\n8:0 Sync 30\n8:0 Total 30\n253:0 Read 10\n253:0 Write 20\n8:16 Read 1\nTotal 31\n";
         assert_eq!(io_v1(v1, &mut devices), Some(Bytes { read: 11, written: 20 }));
         assert_eq!(io_v2(b"8:0 rbytes=x wbytes=20\n", &mut devices), None);

@@ -76,11 +76,33 @@ fn kind(directory: &Path, name: &str, has_slaves: impl FnOnce() -> bool) -> Disk
     }
 }
 
-/// Whether the device of this folder in sysfs holds bytes itself. So does one of which nothing is known.
-pub(crate) fn holds_bytes(directory: &Path) -> bool {
-    let Ok(directory) = directory.canonicalize() else { return true };
+/// What of the bytes that a cgroup is charged with for a device counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Charged {
+    pub(crate) reads: bool,
+    pub(crate) writes: bool,
+}
+
+/// What of the device of this folder in sysfs counts. The kernel charges a cgroup for a device that is made of others, and once
+/// more for those below, unless it sends on in its own name what it has to encrypt or to take parities of: then the
+/// device above is all that is charged. What nothing is known of counts.
+pub(crate) fn charged(directory: &Path) -> Charged {
+    let all = Charged { reads: true, writes: true };
+    let Ok(directory) = directory.canonicalize() else { return all };
     let name = directory.file_name().map(|name| kernel_name(&name.to_string_lossy())).unwrap_or_default();
-    kind(&directory, &name, || !slaves(&directory).is_empty()) == DiskKind::Disk
+    match kind(&directory, &name, || !slaves(&directory).is_empty()) {
+        DiskKind::Disk => all,
+        // The pool of a ZFS volume is written by its own threads.
+        DiskKind::Volume if slaves(&directory).is_empty() => all,
+        DiskKind::Volume => Charged { reads: false, writes: is_written_by_the_kernel(&directory) },
+        _ => Charged { reads: false, writes: false },
+    }
+}
+
+/// Whether it is encrypted, or has parities.
+fn is_written_by_the_kernel(directory: &Path) -> bool {
+    let text = |path: &str| attribute(&directory.join(path)).unwrap_or_default();
+    text("dm/uuid").starts_with("CRYPT-") || ["raid4", "raid5", "raid6"].contains(&text("md/level").as_str())
 }
 
 fn slaves(directory: &Path) -> Vec<String> {

@@ -24,7 +24,7 @@ use crate::procfile::{FIRST_ANSWER, assign, percent, rate};
 use constants::{SECTOR, SURVEY};
 use counters::{Counters, Devices};
 use device::Identity;
-pub(crate) use device::{holds_bytes, storage_bytes};
+pub(crate) use device::{Charged, charged, storage_bytes};
 use mounts::{Facts, Surveyor};
 
 /// Throughput, latency and queue of every disk, and the space of what is mounted from it.

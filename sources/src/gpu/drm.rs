@@ -54,7 +54,7 @@ struct Drm {
 impl Source for Drm {
     fn collect(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         let tree = tick.job.map_or(&[][..], |job| job.members);
-        let usage = self.clients.read(tree, tick.at).unwrap_or_default();
+        let usage = self.clients.read(tree, tick.at);
         // Not every driver reports it: that the job uses nothing is known only if it has opened a device.
         let DrmShare(share) = out.section();
         let mut devices: Vec<&str> = usage.iter().map(|usage| usage.device.as_str()).collect();

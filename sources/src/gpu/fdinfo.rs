@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use crate::job::folder_of_process;
+use crate::job::{Stat, folder_of_process};
 use crate::procfile::{percent, read_into};
 use crate::scan::number;
 
@@ -18,7 +18,9 @@ pub(super) struct Clients {
     /// Whether a driver is of interest.
     is_wanted: fn(&str) -> bool,
     /// Files of processes that are DRM devices. Looking for them costs more than reading them.
-    files: Paced<Vec<(i32, PathBuf)>>,
+    files: Paced<(Vec<(i32, PathBuf)>, bool)>,
+    /// Whether the files of all processes could be looked at.
+    pub(super) is_complete: bool,
     before: HashMap<(String, u64), (Engines, Instant)>,
     buffer: Vec<u8>,
 }
@@ -54,14 +56,26 @@ struct Client {
 
 impl Clients {
     pub(super) fn new(procfs: PathBuf, is_wanted: fn(&str) -> bool) -> Self {
-        Self { procfs, is_wanted, files: Paced::default(), before: HashMap::new(), buffer: Vec::new() }
+        Self {
+            procfs,
+            is_wanted,
+            files: Paced::default(),
+            is_complete: true,
+            before: HashMap::new(),
+            buffer: Vec::new(),
+        }
     }
 
-    /// What the processes of `tree` have, by process and device; `None` where the files of one may not be looked at.
-    pub(super) fn read(&mut self, tree: &[i32], now: Instant) -> Option<Vec<Usage>> {
-        let Self { procfs, is_wanted, files, before, buffer } = self;
-        let list = || tree.iter().map(|pid| drm_files(procfs, *pid)).collect::<Option<Vec<_>>>();
-        let files = files.get(1, || list().map(|files| files.concat()))?;
+    /// What the processes of `tree` have, by process and device.
+    pub(super) fn read(&mut self, tree: &[i32], now: Instant) -> Vec<Usage> {
+        let Self { procfs, is_wanted, is_complete, before, buffer, .. } = self;
+        let list = || {
+            let of_each: Vec<_> = tree.iter().map(|pid| drm_files(procfs, *pid)).collect();
+            let is_complete = of_each.iter().all(Option::is_some);
+            Some((of_each.into_iter().flatten().flatten().collect(), is_complete))
+        };
+        let files;
+        (files, *is_complete) = self.files.get(1, list).unwrap_or_default();
         let mut seen = HashMap::new();
         let mut usage: Vec<Usage> = Vec::new();
         for (pid, path) in files {
@@ -90,7 +104,7 @@ impl Clients {
             }
         }
         *before = seen;
-        Some(usage)
+        usage
     }
 }
 
@@ -112,7 +126,12 @@ impl Engines {
 fn drm_files(procfs: &std::path::Path, pid: i32) -> Option<Vec<(i32, PathBuf)>> {
     let folder = folder_of_process(procfs, pid);
     let entries = match std::fs::read_dir(folder.join("fd")) {
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => return None,
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            // What is left of a process that has ended may not be looked at either.
+            let stat = std::fs::read(procfs.join(pid.to_string()).join("stat")).ok();
+            let has_ended = stat.and_then(|text| Stat::parse(&text)).is_none_or(|stat| stat.state == b'Z');
+            return has_ended.then(Vec::new);
+        }
         entries => entries.into_iter().flatten().flatten(),
     };
     let is_drm = |entry: &std::fs::DirEntry| {
@@ -242,13 +261,13 @@ mod tests {
         let first = clients.read(&[42, 43], start);
         let expected =
             Usage { pid: 42, device: "0000:03:00.0".into(), vram_bytes: Some(180_196 << 10), utilization_pct: None };
-        assert_eq!(first, Some(vec![expected]));
+        assert_eq!(first, [expected]);
         let later = AMDGPU.replace("65103158", "315103158");
         fs::write(process.join("fdinfo/3"), &later)?;
         let second = clients.read(&[42, 43], start + Duration::from_secs(1));
-        assert_eq!(second.unwrap()[0].utilization_pct, Some(25.0));
+        assert_eq!(second[0].utilization_pct, Some(25.0));
         let mut others = Clients::new(root.path().to_owned(), |driver| driver != "amdgpu");
-        assert_eq!(others.read(&[42], start), Some(Vec::new()));
+        assert_eq!(others.read(&[42], start), []);
         Ok(())
     }
 

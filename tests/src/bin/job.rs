@@ -213,9 +213,10 @@ fn until_recorded(samples: usize, recording: &str) -> anyhow::Result<()> {
     until(recording, lines + samples, "")
 }
 
-/// Waits until a sample tells that the job has so many MiB of memory, for a minute at most.
+/// Waits until a sample tells that the job has so many MiB of memory, for five minutes at most: with a small budget, PSS is read once
+/// in many seconds.
 fn until_told(mib: f64, recording: &str) -> anyhow::Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(300);
     let tells = |line: &str| {
         let sample: serde_json::Value = serde_json::from_str(line).ok()?;
         Some(sample["cpu"]["process_memory_mib"].as_f64()? >= mib)

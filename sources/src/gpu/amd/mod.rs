@@ -16,7 +16,7 @@ use resource_tracker_metrics::Gpus;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::fdinfo::{Clients, Usage};
+use super::fdinfo::Clients;
 use super::names::AMD;
 use super::namespace::Namespace;
 use super::visible::Visible;
@@ -107,17 +107,14 @@ impl Source for Amd {
     /// Reads everything but values without a counter that can wait.
     fn prime(&mut self, tick: &Tick, out: &mut Sections) -> anyhow::Result<()> {
         let tree = tick.job.map(|job| job.members);
-        let usage = tree.map_or_else(|| Some(Vec::new()), |tree| self.clients.read(tree, tick.at));
+        let usage = tree.map(|tree| self.clients.read(tree, tick.at)).unwrap_or_default();
         let count = self.cards.len();
         let Gpus(list) = out.section();
         list.clear();
         for card in &mut self.cards {
             // A card that cannot compute has no list.
             let listed = card.kfd.as_ref().map(|node| self.kfd.processes(node));
-            let of_card = |usage: &Vec<_>| {
-                super::drm::processes(usage.iter().filter(|usage: &&Usage| usage.device == card.slot()))
-            };
-            let drawing = usage.as_ref().map(of_card);
+            let drawing = super::drm::processes(usage.iter().filter(|usage| usage.device == card.slot()));
             let computing = match &listed {
                 Some(listed) => {
                     let pids =
@@ -126,12 +123,14 @@ impl Source for Amd {
                 }
                 None => tree.map(|_| Vec::new()),
             };
-            let is_used = [&drawing, &computing].iter().any(|list| list.as_ref().is_some_and(|list| !list.is_empty()));
+            let is_used = !drawing.is_empty() || computing.as_ref().is_some_and(|list| !list.is_empty());
             let mut metrics = card.read(count, tick, is_used);
             let listed = listed.flatten();
             metrics.process_count = listed.as_ref().map(|list| list.len() as u32);
-            let joined = |(drawing, computing)| kfd::joined(drawing, computing, listed.as_deref().unwrap_or_default());
-            metrics.processes = drawing.zip(computing).map(joined);
+            let listed = listed.as_deref().unwrap_or_default();
+            metrics.processes = computing.map(|computing| kfd::joined(drawing, computing, listed));
+            // That it uses nothing is known only where all could be looked at.
+            metrics.processes = metrics.processes.filter(|list| self.clients.is_complete || !list.is_empty());
             list.push(metrics);
         }
         Ok(())
