@@ -32,7 +32,7 @@ pub struct CgroupMetrics {
     /// Those of them in which it ran out of its quota. `cpu.stat`, `nr_throttled`
     #[schemars(transform = Delta("periods"))]
     pub cpu_throttled_periods: Option<u64>,
-    /// The second as a share of the first. Null where no period ended in the interval.
+    /// `cpu_throttled_periods` as a share of `cpu_periods`. Null where no period ended in the interval.
     #[schemars(transform = Gauge("percent"))]
     pub cpu_throttled_pct: Option<f64>,
     /// Time that its threads were kept from running by the quota. v2 `cpu.stat`, `throttled_usec`; v1 `throttled_time`

@@ -118,4 +118,26 @@ mod tests {
         assert!(!run.is_whole && run.problems[0].starts_with("its beginning is not here"), "{:?}", run.problems);
         assert_eq!(run.times.samples, 3);
     }
+
+    #[test]
+    fn what_is_no_part_of_the_recording_is_left_out_and_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let line = |ms: u64, more: &str| format!("{{\"timestamp_ms\": {ms}, \"elapsed_secs\": 60{more}}}\n");
+        fs::write(at("run.1.jsonl"), line(1_700_000_000_000, FIRST)).unwrap();
+        fs::write(at("run.2.jsonl"), "{\"text\": \"of a data set\"}\n").unwrap();
+        fs::write(at("run.3.jsonl"), "").unwrap();
+        fs::write(at("run.jsonl"), line(1_700_000_060_000, &LAST.replace("12", "2"))).unwrap();
+        let mut runs = Vec::new();
+        let mut take = |run: crate::RecordedRun| {
+            runs.push(run.summary);
+            Ok(())
+        };
+        read_runs(&[at("run.jsonl")], &Kinds::of_schema(|| serde_json::json!({})), &mut take).unwrap();
+        let [run] = &runs[..] else { panic!("one run") };
+        assert_eq!((run.times.samples, run.is_whole, run.problems.len()), (2, true, 2), "{:?}", run.problems);
+        for (problem, part) in run.problems.iter().zip(["run.2.jsonl is no recording", "run.3.jsonl is no recording"]) {
+            assert!(problem.contains(part) && problem.ends_with("it is left out"), "{problem}");
+        }
+    }
 }

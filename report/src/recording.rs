@@ -111,8 +111,12 @@ impl Reader<'_> {
         if goes_on && path != Path::new(STDIN) {
             let parts = self.named.take_before(path);
             for part in parts.with_context(|| format!("cannot look for parts of {}", path.display()))? {
-                let opened = if part.is_named { open(&part.path) } else { open_unnamed(&part.path, path) };
-                self.read(&part.path, opened?)?;
+                if part.is_named {
+                    self.read(&part.path, open(&part.path)?)?;
+                } else if let Err(error) = open_unnamed(&part.path, path).and_then(|file| self.read(&part.path, file)) {
+                    // Nobody named it: it can be something else with such a name.
+                    self.note(path, format!("{error:#}; it is left out"));
+                }
             }
         }
         self.read(path, Box::new(io::Cursor::new(first).chain(file)))

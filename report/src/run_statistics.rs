@@ -164,7 +164,8 @@ impl RunStatistics {
         let is_own = job.as_ref().is_some_and(|job| job.cpu_accounting == Some(ProcessAccounting::Cgroup));
         conclude(Summary {
             run: self.run.clone(),
-            outcome: self.outcome.clone(),
+            // It may be that of another run.
+            outcome: self.outcome.clone().filter(|_| !is_mixed),
             times: Times {
                 first_ms: self.first.as_millis() as u64,
                 last_ms: self.last.as_millis() as u64,

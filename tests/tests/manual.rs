@@ -1,9 +1,10 @@
 //! The pages of the manual, as `man` shows them.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::path::Path;
 
-use resource_tracker_tests::{command, has, names, text, track};
+use resource_tracker_tests::{command, has, is_root, names, text, track};
 
 /// A page on a terminal of 80 columns, without what makes letters bold.
 fn rendered(page: &Path) -> String {
@@ -85,4 +86,22 @@ fn there_is_a_page_for_the_program_and_for_each_tool() {
         compare.contains("resource-tracker compare [OPTIONS]") && compare.contains("1 A limit is not kept"),
         "{compare}"
     );
+}
+
+#[test]
+fn a_link_of_somebody_else_leads_no_page_elsewhere() {
+    if !is_root("a_link_of_somebody_else_leads_no_page_elsewhere") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (own, link) = (folder.path().join("own"), folder.path().join("link"));
+    std::fs::create_dir(&own).unwrap();
+    std::os::unix::fs::symlink(&own, &link).unwrap();
+    std::os::unix::fs::lchown(&link, Some(54321), None).unwrap();
+    for dir in [link.clone(), link.join("share/man/man1")] {
+        let output = track([OsStr::new("man-page"), OsStr::new("--dir"), dir.as_os_str()]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(text(&output.stderr).contains("54321"), "{output:?}");
+    }
+    assert_eq!(std::fs::read_dir(&own).unwrap().count(), 0);
 }

@@ -57,8 +57,14 @@ pub(crate) fn summary(cli: &Cli, tool: &SummaryTool) -> anyhow::Result<i32> {
         if count > 0 && form != Form::Json {
             print(b"\n")?;
         }
-        if tool.files.len() > 1 && matches!(form, Form::Text(_)) {
-            print(format!("{}:\n", printable(&run.path.to_string_lossy())).as_bytes())?;
+        if tool.files.len() > 1 && form != Form::Json {
+            let file = printable(&run.path.to_string_lossy());
+            let line = if form == Form::Markdown {
+                format!("`{}`:\n\n", file.replace('`', "'"))
+            } else {
+                format!("{file}:\n")
+            };
+            print(line.as_bytes())?;
         }
         print(text.as_bytes())?;
         count += 1;
@@ -67,11 +73,15 @@ pub(crate) fn summary(cli: &Cli, tool: &SummaryTool) -> anyhow::Result<i32> {
     })?;
     if let Some(ServerRequirement { advice, .. }) = demand.as_ref().filter(|_| count > 1 && form != Form::Json) {
         let Advice { slurm, docker, kubernetes, .. } = advice;
-        let text = format!(
-            "\nEnough for each of the runs that ended well: {}\n\n- Slurm: `{slurm}`\n- Docker: `{docker}`\n- Kubernetes: `{kubernetes}`\n",
-            advice.numbers()
-        );
-        print(text.as_bytes())?;
+        let enough = format!("\nEnough for each of the runs that ended well: {}\n", advice.numbers());
+        let flags = [("Slurm", slurm), ("Docker", docker), ("Kubernetes", kubernetes)];
+        let line = |(who, flags): (&str, &String)| match form {
+            Form::Markdown => format!("- {who}: `{flags}`\n"),
+            _ => format!("{who:<11} {flags}\n"),
+        };
+        let flags: String = flags.map(line).concat();
+        let gap = if form == Form::Markdown { "\n" } else { "" };
+        print(format!("{enough}{gap}{flags}").as_bytes())?;
     }
     match servers {
         Some(servers) => say_cheapest(&servers, demand, form),

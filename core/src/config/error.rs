@@ -87,7 +87,7 @@ pub fn without_secrets(key: &str, value: &Json) -> Json {
     match value {
         Json::Null => Json::Null,
         _ if is_secret(key) => "***".into(),
-        Json::String(text) => without_credentials(text).into(),
+        Json::String(text) => without_credentials(text, is_address(key)).into(),
         Json::Array(items) => items.iter().map(|item| without_secrets(key, item)).collect(),
         Json::Object(members) => {
             Json::Object(members.iter().map(|(key, value)| (key.clone(), without_secrets(key, value))).collect())
@@ -96,14 +96,24 @@ pub fn without_secrets(key: &str, value: &Json) -> Json {
     }
 }
 
-/// An address without its user, password and query.
-fn without_credentials(text: &str) -> String {
-    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
-    // A password may have any character in it, though it should not.
-    let (user, rest) = rest.rsplit_once('@').map_or(("", rest), |(_, rest)| ("***@", rest));
+/// Whether the value of a key is an address, however it is written.
+fn is_address(key: &str) -> bool {
+    let name = key.rsplit('.').next().unwrap_or(key);
+    ["url", "endpoint", "address"].iter().any(|word| name.contains(word))
+}
+
+/// A text without user, password and query, if it is an address: by its key, or as it looks.
+fn without_credentials(text: &str, is_address: bool) -> String {
+    let (scheme, rest) = match text.split_once("://") {
+        Some((scheme, rest)) => (format!("{scheme}://"), rest),
+        None if is_address => (String::new(), text),
+        None => return text.to_owned(),
+    };
+    // A password may have any character in it, though it should not. The second sign is one that looks like the first.
+    let (user, rest) = rest.rsplit_once(['@', '\u{ff20}']).map_or(("", rest), |(_, rest)| ("***@", rest));
     let (place, query) = rest.find(['?', '#']).map_or((rest, ""), |end| (&rest[..end], &rest[end..]));
     let query = query.get(..1).map(|sign| format!("{sign}***")).unwrap_or_default();
-    format!("{scheme}://{user}{place}{query}")
+    format!("{scheme}{user}{place}{query}")
 }
 
 /// Characters of a value that are shown at most.
@@ -137,6 +147,9 @@ mod tests {
             (json!({ "token_file": "t", "nothing": null }), json!({ "token_file": "***", "nothing": null })),
         ] {
             assert_eq!(without_secrets("sinks.x.key", &value), shown);
+        }
+        for written in ["user:pw@host/x", "//user:pw@host/x", "https:\\\\user:pw@host/x", "user:pw\u{ff20}host/x"] {
+            assert_eq!(without_secrets("sinks.x.api_url", &json!(written)), json!("***@host/x"));
         }
         assert_eq!(without_secrets("sinks.x.token", &json!("t")), json!("***"));
         assert_eq!(shown("api_url", &json!("http://u:p@h")).as_deref(), Some("\"http://***@h\""));

@@ -158,13 +158,13 @@ fn short_phases(summary: &Summary) -> Option<String> {
     let interval = summary.times.sampled_secs / summary.times.samples as f64;
     let is_short = |phase: &&PhaseSummary| phase.secs < 3.0 * interval * phase.times as f64;
     let short = summary.phases.iter().filter(is_short).count();
-    let are = match short {
+    let what = match short {
         0 => return None,
         _ if summary.times.samples < FEWEST_SAMPLES => return None,
-        1 => "1 phase was".to_owned(),
-        _ => format!("{short} phases were"),
+        1 => "1 phase was shorter than 3 samples and has".to_owned(),
+        _ => format!("{short} phases were shorter than 3 samples and have"),
     };
-    Some(format!("{are} shorter than 3 samples and has a share of what was used beside it: take a shorter --interval"))
+    Some(format!("{what} a share of what was used beside: take a shorter --interval"))
 }
 
 fn estimated(summary: &Summary) -> Option<String> {

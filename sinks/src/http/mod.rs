@@ -87,7 +87,7 @@ pub(crate) fn agent() -> Agent {
 /// When it is no such address.
 pub fn address(name: &str, text: &str, allow_http: bool, way_out: &str) -> Result<Url, String> {
     // What comes before an `@` or after a `?` can be secret.
-    let shown = if text.contains(['@', '?', '#']) { "***".to_owned() } else { format!("{text:?}") };
+    let shown = if text.contains(['@', '\u{ff20}', '?', '#']) { "***".to_owned() } else { format!("{text:?}") };
     let url = Url::parse(text).map_err(|error| format!("{name} {shown} is no URL: {error}"))?;
     let has_more = !url.username().is_empty() || url.password().is_some() || url.query().is_some();
     match url.scheme() {

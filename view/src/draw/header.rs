@@ -70,7 +70,11 @@ fn title(view: &View) -> String {
     let history = &view.history;
     let other = || view.title.clone();
     let machine = || history.host().map_or("the machine".into(), |host| format!("the machine {host}"));
-    let tracked = || if history.has_job() { "the process that was tracked".into() } else { machine() };
+    let tracked = || match history.pid() {
+        Some(pid) if history.has_job() => format!("process {pid}"),
+        None if history.has_job() => "the process that was tracked".into(),
+        _ => machine(),
+    };
     history.command().or_else(other).unwrap_or_else(tracked)
 }
 
@@ -140,7 +144,8 @@ fn used(view: &View, width: usize, palette: &Palette) -> Meter {
     let of = job.memory_limit.map(|limit| format!(" of {}", memory(limit))).unwrap_or_default();
     let mut words: Vec<String> = job.memory.map(|held| format!("{} resident", memory(held))).into_iter().collect();
     let peak = job.peak_memory.or(view.history.peak_memory());
-    words.extend(peak.map(|peak| format!("peak {}{of}", memory(peak))));
+    // Files that are mapped are resident as well, and not in what was needed.
+    words.extend(peak.map(|peak| format!("needed {}{of}", memory(peak))));
     words.extend(machine.map(|machine| format!("machine {}", memory(machine.used))));
     Meter { bar: shares(width, share(job.memory), share(machine.map(|memory| memory.used)), limit, palette), words }
 }

@@ -103,7 +103,7 @@ fn eighty_columns_hold_what_matters() {
     for text in [
         "CPU      ",
         "0 of 4 cores, machine 1.00 of 8",
-        "2.93 GiB resident, peak 3.42 GiB of 4 GiB",
+        "2.93 GiB resident, needed 3.42 GiB of 4 GiB",
         "Cores     █ job  ░ machine  ─ limit",
         "Memory    █ job  ─ limit",
         "┊load",
