@@ -67,8 +67,10 @@ fn record(path: &Path, cores: f64, peak: f64, more: &Json) {
     assert!(track(["-i", "50ms", "-o", whole.to_str().unwrap(), "--", "sleep", "0.3"]).status.success());
     let mut recorded = samples(&fs::read(&whole).unwrap());
     let count = recorded.len();
+    let began = recorded[0]["timestamp_ms"].as_u64().unwrap();
     for (index, sample) in recorded.iter_mut().enumerate() {
         sample["elapsed_secs"] = json!(3600.0 / count as f64);
+        sample["timestamp_ms"] = json!(began + 3_600_000 * (index as u64 + 1) / count as u64);
         sample["cpu"]["process_cores_used"] = json!(cores);
         sample["cpu"]["process_peak_memory_mib"] = json!(peak);
         sample["cpu"]["process_memory_mib"] = json!(peak);
