@@ -96,9 +96,11 @@ fn a_link_of_somebody_else_leads_no_page_elsewhere() {
     let folder = tempfile::tempdir().unwrap();
     let (own, theirs) = (folder.path().join("own"), folder.path().join("theirs"));
     let link = theirs.join("link");
-    [&own, &theirs].map(|folder| std::fs::create_dir(folder).unwrap());
+    [&own, &theirs].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
     std::os::unix::fs::symlink(&own, &link).unwrap();
-    [&theirs, &link].map(|path| std::os::unix::fs::lchown(path, Some(54321), None).unwrap());
+    for path in [&theirs, &link] {
+        std::os::unix::fs::lchown(path, Some(54321), None).unwrap();
+    }
     for dir in [link.clone(), link.join("share/man/man1")] {
         let output = track([OsStr::new("man-page"), OsStr::new("--dir"), dir.as_os_str()]);
         assert_eq!(output.status.code(), Some(2), "{output:?}");
