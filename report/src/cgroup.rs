@@ -67,9 +67,7 @@ impl Cgroup {
             io_pressure_secs: self.io_pressure,
         })
     }
-}
 
-impl Cgroup {
     fn throttled_pct(&self) -> Option<f64> {
         match self.periods.sum().zip(self.throttled_periods.sum()) {
             Some((0, _)) => Some(0.0),

@@ -141,8 +141,9 @@ impl RunStatistics {
     /// The summary of the samples so far.
     pub fn summary(&self) -> Summary {
         let mut problems: Vec<String> = self.readable.problems("figures").collect();
-        // The clock is seldom set back twice.
-        let is_mixed = self.overlaps > 1;
+        // The clock is seldom set back twice; and a run of which all samples are here, and no more, is one.
+        let is_exact = self.outcome.as_ref().is_some_and(|outcome| outcome.samples == Some(self.samples));
+        let is_mixed = self.overlaps > 1 && !is_exact;
         if is_mixed {
             problems.push(format!("samples overlap, {} times: {MIXED}", self.overlaps));
         }

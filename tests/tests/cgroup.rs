@@ -267,7 +267,17 @@ fn limited(parents: &[PathBuf; 4]) -> bool {
     let elapsed = samples.iter().map(|sample| number(sample, "/elapsed_secs")).sum::<f64>();
     let used = samples.iter().map(used).sum::<f64>();
     let cores = used / elapsed;
-    let throttled = (most("/cgroup/cpu_throttled_pct"), most("/cgroup/cpu_throttled_secs"));
+    // Nothing is known of an interval in which no period ended, as the last one can be; and only of such a one.
+    for sample in &samples {
+        let (periods, of_them) =
+            (number(sample, "/cgroup/cpu_periods"), number(sample, "/cgroup/cpu_throttled_periods"));
+        let share = (periods > 0.0).then(|| 100.0 * of_them / periods);
+        let told = sample["cgroup"]["cpu_throttled_pct"].as_f64();
+        assert!(told.is_some() == share.is_some(), "{}", sample["cgroup"]);
+        assert!(told.zip(share).is_none_or(|(told, share)| (told - share).abs() < 1e-3), "{}", sample["cgroup"]);
+    }
+    let shares = samples.iter().filter_map(|sample| sample["cgroup"]["cpu_throttled_pct"].as_f64());
+    let throttled = (shares.fold(0.0, f64::max), most("/cgroup/cpu_throttled_secs"));
     println!("{cores} cores, {used} s of {cpu_time}, {throttled:?} throttled");
     // A rate is over the time between two readings, which is that of the sample unless others hold the tracker up.
     used <= cpu_time * 1.05 && (0.2..0.6).contains(&cores) && throttled.0 > 30.0 && throttled.1 > 0.02

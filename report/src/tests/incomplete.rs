@@ -174,3 +174,21 @@ fn samples_that_follow_at_once_do_not_overlap() {
         "{problems:?}"
     );
 }
+
+/// As a clock does that is corrected again and again.
+#[test]
+fn a_clock_that_is_set_back_twice_mixes_no_runs() {
+    let kinds = Kinds::of_schema(|| json!({}));
+    let mut statistics = RunStatistics::default();
+    let end = json!({ "exit_code": 3, "signal": null, "wall_secs": 4, "samples": 4, "missed_samples": 0 });
+    for (ms, end) in [(1000, None), (1500, None), (2500, None), (3000, Some(end))] {
+        let mut line = json!({ "timestamp_ms": ms, "elapsed_secs": 1, "cpu": { "process_cores_used": 1 } });
+        if let Some(end) = end {
+            line["outcome"] = end;
+        }
+        statistics.add(&Sample::from_json(&line.to_string()).unwrap(), &kinds);
+    }
+    let summary = statistics.summary();
+    assert!(summary.is_whole && summary.outcome.unwrap().exit_code == Some(3), "{:?}", summary.problems);
+    assert!(summary.problems[0].contains("the clock was set back") && summary.problems[0].ends_with("2 times"));
+}

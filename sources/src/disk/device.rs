@@ -90,10 +90,11 @@ pub(crate) fn charged(directory: &Path) -> Charged {
     let all = Charged { reads: true, writes: true };
     let Ok(directory) = directory.canonicalize() else { return all };
     let name = directory.file_name().map(|name| kernel_name(&name.to_string_lossy())).unwrap_or_default();
-    match kind(&directory, &name, || !slaves(&directory).is_empty()) {
+    let has_slaves = !slaves(&directory).is_empty();
+    match kind(&directory, &name, || has_slaves) {
         DiskKind::Disk => all,
         // The pool of a ZFS volume is written by its own threads.
-        DiskKind::Volume if slaves(&directory).is_empty() => all,
+        DiskKind::Volume if !has_slaves => all,
         DiskKind::Volume => Charged { reads: false, writes: is_written_by_the_kernel(&directory) },
         _ => Charged { reads: false, writes: false },
     }
