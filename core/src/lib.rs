@@ -18,7 +18,6 @@ pub mod derivation;
 pub mod fuzzing;
 mod guard;
 pub mod job;
-mod json;
 mod name;
 pub mod observer;
 mod owned_tick;

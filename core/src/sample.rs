@@ -3,16 +3,17 @@
 use std::any::{Any, TypeId};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
+use resource_tracker_json as json;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::job::Run;
-use crate::json;
 use crate::name::name_forever;
 
 /// A part of a sample: one object or one list, under a name of its own.
@@ -201,7 +202,7 @@ impl Sections {
         line.push(b'{');
         for (name, section) in self.fresh() {
             json::key(line, name)?;
-            json::append(line, section)?;
+            json::append(line, &section)?;
         }
         line.push(b'}');
         Ok(())
@@ -233,6 +234,13 @@ pub struct Sample {
     pub(crate) elapsed: Duration,
     pub(crate) parts: Vec<Arc<Sections>>,
     pub(crate) states: Vec<(Arc<str>, SourceState)>,
+}
+
+/// Where a search through the sections of a sample has come to.
+#[derive(Default)]
+struct Place {
+    part: usize,
+    slot: usize,
 }
 
 impl Default for Sample {
@@ -279,7 +287,24 @@ impl Sample {
 
     /// Section `T` of every source that wrote it (sources of different vendors write the same list of devices).
     pub fn all<T: Section>(&self) -> impl Iterator<Item = &T> {
-        self.parts.iter().filter_map(|sections| sections.get())
+        let mut place = Place::default();
+        iter::from_fn(move || self.next_of(TypeId::of::<T>(), None, &mut place)?.get())
+    }
+
+    /// The next section of this type, or of this name if it is JSON. (It is not generic, so that it is compiled for
+    /// speed: a sample is searched many times.)
+    fn next_of(&self, type_id: TypeId, name_of_json: Option<&str>, place: &mut Place) -> Option<&Slot> {
+        while let Some(part) = self.parts.get(place.part) {
+            while let Some(slot) = part.slots.get(place.slot) {
+                place.slot += 1;
+                let is_json = || slot.type_id == TypeId::of::<JsonSection>() && name_of_json == Some(slot.name);
+                if slot.fresh && (slot.type_id == type_id || is_json()) {
+                    return Some(slot);
+                }
+            }
+            *place = Place { part: place.part + 1, slot: 0 };
+        }
+        None
     }
 
     /// How the reading of the source of this name went; `None` when the run has none of this name.
@@ -290,11 +315,12 @@ impl Sample {
     /// Section `T` of every source that wrote it, also where it is JSON: in a recording, or from a plugin. Then it costs more
     /// than [`all`](Self::all), and what cannot be read as a `T` is an error.
     pub fn read_all<T: Section + DeserializeOwned>(&self) -> impl Iterator<Item = serde_json::Result<Cow<'_, T>>> {
-        let slots = self.parts.iter().flat_map(|sections| sections.slots.iter()).filter(|slot| slot.fresh);
-        slots.filter_map(|slot| {
+        let mut place = Place::default();
+        iter::from_fn(move || {
+            let slot = self.next_of(TypeId::of::<T>(), Some(T::NAME), &mut place)?;
             let typed = slot.get().map(|section| Ok(Cow::Borrowed(section)));
             typed.or_else(|| {
-                let json = slot.get::<JsonSection>().filter(|_| slot.name == T::NAME)?;
+                let json = slot.get::<JsonSection>()?;
                 Some(serde_json::from_str(json.text.get()).map(Cow::Owned))
             })
         })
@@ -304,7 +330,7 @@ impl Sample {
     /// [`get`](Self::get) it also finds what came from a plugin, and works in one; and it costs more.
     pub fn read<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
         let mut line = Vec::new();
-        json::append_joined(self.named(name), &mut line).ok()?;
+        json::append_joined(&mut line, &mut self.named(name)).ok()?;
         serde_json::from_slice(&line).ok()
     }
 
@@ -369,16 +395,17 @@ impl Sample {
         json::append(line, &self.run.job.name)?;
         json::key(line, "pid")?;
         json::append(line, &self.run.pid)?;
-        for (index, (name, _)) in self.sections().enumerate() {
-            let is_first = !self.sections().take(index).any(|(earlier, _)| earlier == name);
-            if is_first {
+        let sections: Vec<_> = self.sections().collect();
+        for (index, (name, _)) in sections.iter().enumerate() {
+            let is_same = |other: &&(&str, _)| other.0 == *name;
+            if !sections[..index].iter().any(|other| is_same(&other)) {
                 json::key(line, name)?;
-                json::append_joined(self.named(name), line)?;
+                json::append_joined(line, &mut sections[index..].iter().filter(is_same).map(|(_, section)| *section))?;
             }
         }
         // The version key is named after the program that embeds the tracker.
-        json::key(line, &format_args!("{}-version", self.run.program))?;
-        json::append(line, self.run.version)?;
+        json::key(line, &format!("{}-version", self.run.program))?;
+        json::append(line, &self.run.version)?;
         line.push(b'}');
         Ok(())
     }

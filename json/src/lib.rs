@@ -1,8 +1,11 @@
 //! JSON of one line, written piece by piece into one buffer.
+//!
+//! Most instructions of a tick are spent here, so this crate alone is compiled for speed, and nothing in it is generic: it is
+//! compiled here, and not where it is called.
 
 use std::io::{self, Write};
 
-use serde::Serialize;
+use serde::Serialize as _;
 use serde_json::ser::Formatter;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Serializer, Value as Json};
@@ -22,23 +25,32 @@ fn round(value: f64) -> f64 {
     if value.abs() < 1e10 { (value * 1e6).round() / 1e6 + 0.0 } else { value }
 }
 
-/// Appends a value.
-pub(crate) fn append<T: ?Sized + Serialize>(line: &mut Vec<u8>, value: &T) -> serde_json::Result<()> {
+/// Appends a value. Numbers have at most six decimals.
+///
+/// # Errors
+/// When it cannot be serialised.
+pub fn append(line: &mut Vec<u8>, value: &dyn erased_serde::Serialize) -> serde_json::Result<()> {
     value.serialize(&mut Serializer::with_formatter(line, Rounded))
 }
 
 /// Appends the name of the next member of the object that has been begun.
-pub(crate) fn key(line: &mut Vec<u8>, name: &(impl ?Sized + Serialize)) -> serde_json::Result<()> {
+///
+/// # Errors
+/// None but for want of memory.
+pub fn key(line: &mut Vec<u8>, name: &str) -> serde_json::Result<()> {
     if !line.ends_with(b"{") {
         line.push(b',');
     }
-    append(line, name)?;
+    append(line, &name)?;
     line.push(b':');
     Ok(())
 }
 
 /// The same JSON with null for members of these names, at any depth.
-pub(crate) fn with_nulls(text: &RawValue, names: &[String]) -> serde_json::Result<Box<RawValue>> {
+///
+/// # Errors
+/// When the text is not JSON that can be read: it is nested too deep.
+pub fn with_nulls(text: &RawValue, names: &[String]) -> serde_json::Result<Box<RawValue>> {
     fn clear(value: &mut Json, names: &[String]) {
         match value {
             Json::Object(members) => members.iter_mut().for_each(|(name, member)| match names.contains(name) {
@@ -54,10 +66,13 @@ pub(crate) fn with_nulls(text: &RawValue, names: &[String]) -> serde_json::Resul
     to_raw_value(&value)
 }
 
-/// Appends values that stand under one name as one.
-pub(crate) fn append_joined<'a>(
-    values: impl Iterator<Item = &'a dyn erased_serde::Serialize>,
+/// Appends values that stand under one name as one: objects and lists are joined.
+///
+/// # Errors
+/// When one cannot be serialised; what was appended before is still there.
+pub fn append_joined(
     line: &mut Vec<u8>,
+    values: &mut dyn Iterator<Item = &dyn erased_serde::Serialize>,
 ) -> serde_json::Result<()> {
     let start = line.len();
     for value in values {
