@@ -1,35 +1,36 @@
 //! `/proc/PID/mountinfo`: what is mounted, and where.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 
 use crate::scan::lines;
 
 /// One mount: a line such as `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct MountInfo {
+pub(crate) struct MountInfo<'a> {
     /// Major and minor number of the file system: `98:0`.
-    pub(crate) device_number: String,
+    pub(crate) device_number: Cow<'a, str>,
     /// The directory of the file system that is mounted: `/mnt1`.
-    pub(crate) root: PathBuf,
+    pub(crate) root: Cow<'a, Path>,
     /// Where it is mounted: `/mnt2`.
-    pub(crate) point: PathBuf,
+    pub(crate) point: Cow<'a, Path>,
     /// Type of the file system: `ext3`.
-    pub(crate) filesystem: String,
+    pub(crate) filesystem: Cow<'a, str>,
     /// What is mounted: `/dev/root`.
-    pub(crate) source: String,
+    pub(crate) source: Cow<'a, str>,
     /// Options of the whole file system: `rw,errors=continue`.
-    pub(crate) super_options: String,
+    pub(crate) super_options: Cow<'a, str>,
 }
 
 /// The mounts that a file lists. Lines that cannot be read are left out.
-pub(crate) fn parse(text: &[u8]) -> impl Iterator<Item = MountInfo> {
+pub(crate) fn parse(text: &[u8]) -> impl Iterator<Item = MountInfo<'_>> {
     lines(text).filter_map(MountInfo::parse)
 }
 
-impl MountInfo {
-    fn parse(line: &[u8]) -> Option<Self> {
+impl<'a> MountInfo<'a> {
+    fn parse(line: &'a [u8]) -> Option<Self> {
         // One space is between two fields, and a field can be empty.
         let mut fields = line.split(|byte| *byte == b' ');
         let device_number = text(fields.nth(2)?);
@@ -40,20 +41,41 @@ impl MountInfo {
         let super_options = text(fields.next().unwrap_or_default());
         Some(Self { device_number, root, point, filesystem, source, super_options })
     }
+
+    /// The same without the text that it is of.
+    pub(crate) fn into_owned(self) -> MountInfo<'static> {
+        fn owned<T: ToOwned + ?Sized>(field: Cow<'_, T>) -> Cow<'static, T> {
+            Cow::Owned(field.into_owned())
+        }
+        MountInfo {
+            device_number: owned(self.device_number),
+            root: owned(self.root),
+            point: owned(self.point),
+            filesystem: owned(self.filesystem),
+            source: owned(self.source),
+            super_options: owned(self.super_options),
+        }
+    }
 }
 
-fn text(field: &[u8]) -> String {
-    String::from_utf8(unescape(field)).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+fn text(field: &[u8]) -> Cow<'_, str> {
+    match unescape(field) {
+        Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),
+        Cow::Owned(bytes) => String::from_utf8_lossy(&bytes).into_owned().into(),
+    }
 }
 
-fn path(field: &[u8]) -> PathBuf {
-    OsString::from_vec(unescape(field)).into()
+fn path(field: &[u8]) -> Cow<'_, Path> {
+    match unescape(field) {
+        Cow::Borrowed(bytes) => Path::new(OsStr::from_bytes(bytes)).into(),
+        Cow::Owned(bytes) => Cow::Owned(OsString::from_vec(bytes).into()),
+    }
 }
 
 /// The kernel writes space, tab, line feed, backslash and `#` as a backslash and three octal digits: `\040` for a space.
-fn unescape(field: &[u8]) -> Vec<u8> {
+fn unescape(field: &[u8]) -> Cow<'_, [u8]> {
     if !field.contains(&b'\\') {
-        return field.to_owned();
+        return field.into();
     }
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -62,7 +84,7 @@ fn unescape(field: &[u8]) -> Vec<u8> {
         bytes.push(escaped.unwrap_or(*first));
         rest = if escaped.is_some() { &after[3..] } else { after };
     }
-    bytes
+    bytes.into()
 }
 
 /// The byte that three octal digits stand for.
@@ -85,14 +107,15 @@ mod tests {
         let mounts: Vec<_> = parse(text).collect();
         let expected = MountInfo {
             device_number: "98:0".into(),
-            root: "/mnt1".into(),
-            point: "/mnt2".into(),
+            root: Path::new("/mnt1").into(),
+            point: Path::new("/mnt2").into(),
             filesystem: "ext3".into(),
             source: "/dev/root".into(),
             super_options: "rw,errors=continue".into(),
         };
         assert_eq!((mounts.len(), &mounts[0]), (2, &expected));
-        assert_eq!((mounts[1].source.as_str(), mounts[1].super_options.as_str()), ("", "rw"));
+        assert_eq!((&*mounts[1].source, &*mounts[1].super_options), ("", "rw"));
+        assert_eq!(mounts[0].clone().into_owned(), expected);
     }
 
     #[test]
@@ -106,18 +129,19 @@ mod tests {
             (r"\\040", "\\ "),
             (r"\048\400\x40", r"\048\400\x40"),
         ] {
-            assert_eq!(unescape(escaped.as_bytes()), plain.as_bytes(), "{escaped}");
+            assert_eq!(*unescape(escaped.as_bytes()), *plain.as_bytes(), "{escaped}");
         }
-        assert_eq!(unescape(br"\377\200"), [255, 128]);
+        assert_eq!(*unescape(br"\377\200"), [255, 128]);
     }
 
     #[test]
     fn agrees_with_the_procfs_crate_about_this_machine() -> anyhow::Result<()> {
         let theirs = procfs::process::Process::myself()?.mountinfo()?;
-        let ours: Vec<_> = parse(&std::fs::read("/proc/self/mountinfo")?).collect();
+        let text = std::fs::read("/proc/self/mountinfo")?;
+        let ours: Vec<_> = parse(&text).collect();
         assert_eq!(ours.len(), theirs.0.len());
         for (ours, theirs) in ours.iter().zip(&theirs.0) {
-            assert_eq!((&ours.filesystem, &ours.device_number), (&theirs.fs_type, &theirs.majmin));
+            assert_eq!((&*ours.filesystem, &*ours.device_number), (&*theirs.fs_type, &*theirs.majmin));
         }
         Ok(())
     }
@@ -134,13 +158,14 @@ mod tests {
                 b' ' | b'\t' | b'\n' | b'\\' | b'#' => format!("\\{byte:03o}").into_bytes(),
                 _ => vec![*byte],
             };
-            prop_assert_eq!(unescape(&bytes.iter().flat_map(escape).collect::<Vec<_>>()), bytes);
+            let escaped: Vec<u8> = bytes.iter().flat_map(escape).collect();
+            prop_assert_eq!(&*unescape(&escaped), &*bytes);
         }
 
         #[test]
         fn any_byte_can_be_escaped(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             let escaped: String = bytes.iter().map(|byte| format!("\\{byte:03o}")).collect();
-            prop_assert_eq!(unescape(escaped.as_bytes()), bytes);
+            prop_assert_eq!(&*unescape(escaped.as_bytes()), &*bytes);
         }
     }
 }

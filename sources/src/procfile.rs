@@ -1,13 +1,14 @@
 //! A file of procfs that stays open and is read again at each tick.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
+use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
 use rustix::buffer::spare_capacity;
-use rustix::io::pread;
+use rustix::io::{pread, read};
 
 use crate::scan::words;
 
@@ -133,9 +134,9 @@ pub(crate) fn read_once(path: &Path) -> Option<Vec<u8>> {
 /// The text of a small sysfs attribute, trimmed; `None` when it is missing, unreadable or empty.
 pub(crate) fn attribute(path: &Path) -> Option<String> {
     // One read gives all of it: an attribute is a page at most.
-    let mut page = [0; PAGE];
-    let length = File::open(path).and_then(|mut file| file.read(&mut page)).ok()?;
-    let text = String::from_utf8_lossy(&page[..length]);
+    let mut page = [MaybeUninit::uninit(); PAGE];
+    let (text, _) = read(File::open(path).ok()?, &mut page).ok()?;
+    let text = String::from_utf8_lossy(text);
     Some(text.trim_matches(|c: char| c.is_whitespace() || c == '\0').to_owned()).filter(|text| !text.is_empty())
 }
 

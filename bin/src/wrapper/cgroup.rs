@@ -79,7 +79,7 @@ impl OwnCgroup {
     pub(super) fn sweep(&self) {
         for made in [&self.unified, &self.cpuacct, &self.memory].into_iter().flatten() {
             if let Some(parent) = made.path.parent() {
-                remove_abandoned_in(parent);
+                remove_abandoned_in(parent, made.path.file_name());
             }
         }
     }
@@ -117,7 +117,7 @@ impl Drop for Made {
             return;
         }
         // A tracker that ran in it may have left a cgroup of its own.
-        remove_abandoned_in(&self.path);
+        remove_abandoned_in(&self.path, None);
         if fs::remove_dir(&self.path).is_ok() {
             return;
         }
@@ -170,12 +170,14 @@ fn is_ours(name: &OsStr) -> bool {
     })
 }
 
-/// Removes the directories of trackers that are gone, also those inside of others, the innermost first.
-fn remove_abandoned_in(parent: &Path) {
+/// Removes the directories of trackers that are gone, also those inside of others, the innermost first. The one that is in use
+/// is not looked at.
+fn remove_abandoned_in(parent: &Path, in_use: Option<&OsStr>) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     let is_directory = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-    for entry in entries.flatten().filter(|entry| is_ours(&entry.file_name()) && is_directory(entry)) {
-        remove_abandoned_in(&entry.path());
+    let is_another = |name: &OsStr| is_ours(name) && in_use != Some(name);
+    for entry in entries.flatten().filter(|entry| is_another(&entry.file_name()) && is_directory(entry)) {
+        remove_abandoned_in(&entry.path(), None);
         remove_if_abandoned(&entry.path());
     }
 }
@@ -277,7 +279,7 @@ mod tests {
         std::os::unix::fs::symlink(&keeps, &link).unwrap();
         let lock = File::open(&locked).unwrap();
         flock(&lock, FlockOperation::LockExclusive).unwrap();
-        remove_abandoned_in(root);
+        remove_abandoned_in(root, None);
         assert!(!ours.exists());
         for path in [&locked, &theirs, &behind, &link] {
             assert!(path.exists(), "{}", path.display());

@@ -92,7 +92,7 @@ impl Hierarchy {
     }
 
     fn new(membership: &[u8], mountinfo: &[u8]) -> Self {
-        let mounts: Vec<MountedHierarchy> = mountinfo::parse(mountinfo).filter_map(MountedHierarchy::new).collect();
+        let mounts: Vec<MountedHierarchy<'_>> = mountinfo::parse(mountinfo).filter_map(MountedHierarchy::new).collect();
         let mut hierarchy = Self::default();
         // 4:memory:/user.slice or 0::/user.slice
         for line in lines(membership) {
@@ -101,9 +101,9 @@ impl Hierarchy {
             let path = Path::new(OsStr::from_bytes(path));
             let controllers = String::from_utf8_lossy(controllers);
             let controllers: Vec<String> = controllers.split(',').map(str::to_owned).collect();
-            let serves = |mount: &&MountedHierarchy| match controllers[0].as_str() {
+            let serves = |mount: &&MountedHierarchy<'_>| match controllers[0].as_str() {
                 "" => mount.is_unified,
-                controller => !mount.is_unified && mount.options.iter().any(|option| option == controller),
+                controller => !mount.is_unified && mount.has(controller),
             };
             let Some(directory) = mounts.iter().filter(serves).find_map(|mount| mount.directory(path)) else {
                 continue;
@@ -176,33 +176,35 @@ impl Hierarchy {
 }
 
 /// A hierarchy, and the part of it that is mounted.
-struct MountedHierarchy {
-    root: PathBuf,
-    point: PathBuf,
+struct MountedHierarchy<'a> {
+    info: MountInfo<'a>,
     is_unified: bool,
-    /// Those of v1 have the names of their controllers among them.
-    options: Vec<String>,
 }
 
-impl MountedHierarchy {
-    fn new(mount: MountInfo) -> Option<Self> {
-        let is_unified = match mount.filesystem.as_str() {
+impl<'a> MountedHierarchy<'a> {
+    fn new(info: MountInfo<'a>) -> Option<Self> {
+        let is_unified = match &*info.filesystem {
             "cgroup2" => true,
             "cgroup" => false,
             _ => return None,
         };
-        let options = mount.super_options.split(',').map(str::to_owned).collect();
-        Some(Self { root: mount.root, point: mount.point, is_unified, options })
+        Some(Self { info, is_unified })
+    }
+
+    /// Whether it is the one of v1 that has this controller: its options have their names among them.
+    fn has(&self, controller: &str) -> bool {
+        self.info.super_options.split(',').any(|option| option == controller)
     }
 
     /// Where a cgroup is, unless it is outside of what is mounted.
     fn directory(&self, path: &Path) -> Option<Directory> {
-        let below = path.strip_prefix(&self.root).ok()?;
+        let MountInfo { root, point, .. } = &self.info;
+        let below = path.strip_prefix(root).ok()?;
         if below.components().any(|part| part == Component::ParentDir) {
             return None;
         }
-        let path = if below.as_os_str().is_empty() { self.point.clone() } else { self.point.join(below) };
-        Some(Directory { mount: self.point.clone(), path })
+        let path = if below.as_os_str().is_empty() { point.to_path_buf() } else { point.join(below) };
+        Some(Directory { mount: point.to_path_buf(), path })
     }
 }
 

@@ -25,6 +25,10 @@ pub(super) struct Identity {
 impl Identity {
     /// Reads what is known of the device; `None` when it has no capacity (an unused loop device, an empty drive).
     pub(super) fn read(directory: &Path, name: &str) -> Option<Self> {
+        // There are often many unused loop devices, and a file of sysfs takes long to read.
+        if is_loop(name) && !directory.join("loop").exists() {
+            return None;
+        }
         let text = |path: &str| attribute(&directory.join(path));
         let capacity_bytes = capacity_bytes(directory);
         if capacity_bytes == Some(0) {
@@ -64,8 +68,17 @@ impl Identity {
     }
 }
 
+fn is_loop(name: &str) -> bool {
+    series(name) == "loop"
+}
+
+/// The name without its number.
+fn series(name: &str) -> &str {
+    name.trim_end_matches(|c: char| c.is_ascii_digit())
+}
+
 fn kind(directory: &Path, name: &str, has_slaves: impl FnOnce() -> bool) -> DiskKind {
-    match name.trim_end_matches(|c: char| c.is_ascii_digit()) {
+    match series(name) {
         "loop" => DiskKind::Loop,
         "ram" | "zram" => DiskKind::Memory,
         _ if attribute(&directory.join("hidden")).as_deref() == Some("1") => DiskKind::Path,
@@ -179,8 +192,11 @@ mod tests {
         );
         assert_eq!((identity.device_type, identity.capacity_bytes), (Some(DiskType::Nvme), Some(1 << 20)));
         assert_eq!(identity.slaves, ["cciss/c0d0"]);
+        assert_eq!(Identity::read(directory.path(), "loop7"), None, "it has no file");
+        std::fs::create_dir(directory.path().join("loop"))?;
+        assert!(Identity::read(directory.path(), "loop7").is_some());
         std::fs::write(directory.path().join("size"), "0\n")?;
-        assert_eq!(Identity::read(directory.path(), "loop7"), None);
+        assert_eq!(Identity::read(directory.path(), "loop7"), None, "its file is empty");
         Ok(())
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct Surveyor {
     watch: MountWatch,
     listed: Option<Instant>,
     devices: BTreeMap<String, Identity>,
-    mounts: Vec<Mount>,
+    mounts: Vec<Mount<'static>>,
     shared: SharedMounts,
 }
 
@@ -59,19 +59,20 @@ impl Surveyor {
         if self.watch.has_changed() || changed || is_old {
             self.devices = self.list_devices();
             let mountinfo = read_once(&self.mountinfo).unwrap_or_default();
-            let mounts: Vec<MountInfo> = mountinfo::parse(&mountinfo).collect();
+            let mounts: Vec<MountInfo<'_>> = mountinfo::parse(&mountinfo).collect();
             self.put_paths_behind_heads();
             self.put_loops_on_disks(&mounts);
-            self.mounts = distinct(mounts.into_iter(), |mount| self.disk_of(mount));
+            let mounts = distinct(mounts.into_iter(), |mount| self.disk_of(mount));
+            self.mounts = mounts.into_iter().map(Mount::into_owned).collect();
             self.listed = Some(at);
         }
         let mut facts = Facts { devices: self.devices.clone(), others: BTreeMap::new() };
-        let far = self.mounts.iter().filter(|mount| mount.disk.is_none()).map(|mount| mount.info.point.as_path());
+        let far = self.mounts.iter().filter(|mount| mount.disk.is_none()).map(|mount| &*mount.info.point);
         let far_space = self.shared.space(far.collect(), at);
         for mount in &self.mounts {
             let space = match mount.disk {
                 Some(_) => Space::of(&mount.info.point),
-                None => far_space.get(&mount.info.point).copied(),
+                None => far_space.get(&*mount.info.point).copied(),
             };
             let metrics = mount.metrics(space);
             match mount.disk.as_ref().and_then(|disk| facts.devices.get_mut(disk)) {
@@ -102,7 +103,7 @@ impl Surveyor {
         }
     }
 
-    fn put_loops_on_disks(&mut self, mounts: &[MountInfo]) {
+    fn put_loops_on_disks(&mut self, mounts: &[MountInfo<'_>]) {
         for name in self.names_of(DiskKind::Loop) {
             let file = attribute(&self.sysfs.join("block").join(&name).join("loop/backing_file"));
             let disk = file.and_then(|file| self.disk_of_file(&file, mounts));
@@ -118,13 +119,13 @@ impl Surveyor {
 
     /// The whole disk that a file is on, or that it is. A file of a dead server would not answer, so its mount is looked
     /// at instead.
-    fn disk_of_file(&self, file: &str, mounts: &[MountInfo]) -> Option<String> {
-        let above = mounts.iter().filter(|mount| Path::new(file).starts_with(&mount.point));
+    fn disk_of_file(&self, file: &str, mounts: &[MountInfo<'_>]) -> Option<String> {
+        let above = mounts.iter().filter(|mount| Path::new(file).starts_with(&*mount.point));
         self.disk_of_node(file).or_else(|| self.disk_of(above.max_by_key(|mount| mount.point.as_os_str().len())?))
     }
 
     /// The whole disk that a mount is on.
-    fn disk_of(&self, mount: &MountInfo) -> Option<String> {
+    fn disk_of(&self, mount: &MountInfo<'_>) -> Option<String> {
         let by_number = self.disk_of_number(&mount.device_number);
         // Btrfs gives each subvolume a number of its own; its source still names the device.
         by_number.or_else(|| self.disk_of_node(&mount.source))
@@ -170,12 +171,16 @@ impl MountWatch {
 
 /// A mount, and the whole disk that it is on, if it is on one.
 #[derive(Debug, Clone, PartialEq)]
-struct Mount {
-    info: MountInfo,
+struct Mount<'a> {
+    info: MountInfo<'a>,
     disk: Option<String>,
 }
 
-impl Mount {
+impl Mount<'_> {
+    fn into_owned(self) -> Mount<'static> {
+        Mount { info: self.info.into_owned(), disk: self.disk }
+    }
+
     /// File systems without a block device that hold data: on the network, in user space, or pooled.
     fn is_shared(&self) -> bool {
         const SHARED: [&str; 16] = [
@@ -197,19 +202,19 @@ impl Mount {
             "fuse",
         ];
         const VIRTUAL: [&str; 3] = ["fuse.lxcfs", "fuse.gvfsd-fuse", "fuse.portal"];
-        let kind = self.info.filesystem.as_str();
+        let kind = &*self.info.filesystem;
         SHARED.contains(&kind) || (kind.starts_with("fuse.") && !VIRTUAL.contains(&kind))
     }
 
     /// What its space is listed under: the pool of a ZFS dataset, else the source.
     fn group(&self) -> &str {
-        let source = self.info.source.as_str();
+        let source = &*self.info.source;
         if self.info.filesystem == "zfs" { source.split('/').next().unwrap_or_default() } else { source }
     }
 
     /// What mounts of one file system have in common.
     fn identity(&self) -> &str {
-        match (&self.disk, self.info.filesystem.as_str()) {
+        match (&self.disk, &*self.info.filesystem) {
             (Some(_), "btrfs") | (None, _) => &self.info.source,
             (Some(_), _) => &self.info.device_number,
         }
@@ -219,7 +224,7 @@ impl Mount {
         let used = space.map(|space| space.total.saturating_sub(space.free));
         DiskMountMetrics {
             mount_point: self.info.point.to_string_lossy().into_owned(),
-            filesystem: self.info.filesystem.clone(),
+            filesystem: self.info.filesystem.clone().into_owned(),
             total_bytes: space.map(|space| space.total),
             available_bytes: space.map(|space| space.available.min(space.free)),
             used_bytes: used,
@@ -231,8 +236,11 @@ impl Mount {
 /// Each file system once, where its root is mounted if it is, else at the shortest path; so bind mounts, btrfs
 /// subvolumes and the overlays of containers are not counted again. Only where nothing else is mounted, as in some
 /// sandboxes, the overlay on `/` stands for the disk below it.
-fn distinct(mounts: impl Iterator<Item = MountInfo>, disk_of: impl Fn(&MountInfo) -> Option<String>) -> Vec<Mount> {
-    let mut chosen: Vec<Mount> = Vec::new();
+fn distinct<'a>(
+    mounts: impl Iterator<Item = MountInfo<'a>>,
+    disk_of: impl Fn(&MountInfo<'a>) -> Option<String>,
+) -> Vec<Mount<'a>> {
+    let mut chosen: Vec<Mount<'a>> = Vec::new();
     let mut overlay = None;
     for info in mounts {
         let mount = Mount { disk: disk_of(&info), info };
@@ -242,7 +250,7 @@ fn distinct(mounts: impl Iterator<Item = MountInfo>, disk_of: impl Fn(&MountInfo
             }
             continue;
         }
-        let rank = |mount: &Mount| (mount.info.root != Path::new("/"), mount.info.point.as_os_str().len());
+        let rank = |mount: &Mount<'_>| (mount.info.root != Path::new("/"), mount.info.point.as_os_str().len());
         match chosen.iter_mut().find(|other| other.identity() == mount.identity()) {
             Some(other) if rank(&mount) < rank(other) => *other = mount,
             Some(_) => (),
@@ -293,8 +301,8 @@ mod tests {
 31 20 8:3 / /media/my\\040disk rw - ext4 /dev/sda3 rw
 ";
 
-    fn disk_of(mount: &MountInfo) -> Option<String> {
-        match (mount.device_number.as_str(), mount.source.as_str()) {
+    fn disk_of(mount: &MountInfo<'_>) -> Option<String> {
+        match (&*mount.device_number, &*mount.source) {
             ("8:2" | "8:3", _) => Some("sda".into()),
             (_, "/dev/sdb1") => Some("sdb".into()),
             _ => None,
@@ -312,7 +320,7 @@ mod tests {
     fn an_overlay_stands_for_the_disk_where_there_is_nothing_else() {
         let text = b"1 0 0:9 / / rw - overlay overlay rw\n2 1 0:5 / /proc rw - proc proc rw\n";
         let mounts = distinct(mountinfo::parse(text), disk_of);
-        assert_eq!(mounts.iter().map(|mount| mount.info.filesystem.as_str()).collect::<Vec<_>>(), ["overlay"]);
+        assert_eq!(mounts.iter().map(|mount| &*mount.info.filesystem).collect::<Vec<_>>(), ["overlay"]);
     }
 
     #[test]
