@@ -208,15 +208,14 @@ fn change_beyond_noise(difference: &Difference) -> Option<f64> {
 pub fn comparison_text(differences: &[Difference]) -> String {
     let rows = table(differences);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths = [0, 1, 2, 3].map(width);
-    let line = |[figure, baseline, new, change, verdict]: &[String; 5]| {
-        let line = format!(
-            "{figure:a$}  {baseline:>b$}  {new:>c$}  {change:>d$}  {verdict}",
-            a = widths[0],
-            b = widths[1],
-            c = widths[2],
-            d = widths[3]
-        );
+    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
+    let cell = |(place, (text, width)): (usize, (&String, &usize))| match place {
+        // Figures end where the others of their column do.
+        1..VERDICT => format!("{text:>width$}  "),
+        _ => format!("{text:width$}  "),
+    };
+    let line = |row: &Vec<String>| {
+        let line: String = row.iter().zip(&widths).enumerate().map(cell).collect();
         line.trim_end().to_owned() + "\n"
     };
     let lines: String = rows.iter().map(line).collect();
@@ -229,10 +228,12 @@ pub fn comparison_text(differences: &[Difference]) -> String {
 /// The differences as a table for the page of a job in CI.
 pub fn comparison_markdown(differences: &[Difference]) -> String {
     let rows = table(differences);
-    let line = |row: &[String; 5]| format!("| {} |\n", row.join(" | "));
+    let line = |row: &Vec<String>| format!("| {} |\n", row.join(" | "));
     let lines = rows.iter().map(line).collect::<Vec<_>>();
     let untold = if is_anything_untold(differences) { format!("\n{UNTOLD}\n") } else { String::new() };
-    format!("{}| --- | ---: | ---: | ---: | --- |\n{}{untold}", lines[0], lines[1..].concat())
+    let rule = |place| if (1..VERDICT).contains(&place) { "---:" } else { "---" };
+    let rules: Vec<&str> = (0..rows[0].len()).map(rule).collect();
+    format!("{}| {} |\n{}{untold}", lines[0], rules.join(" | "), lines[1..].concat())
 }
 
 /// The remark below a table in which a change may be noise, and the runs are too few to tell.
@@ -245,16 +246,20 @@ fn is_anything_untold(differences: &[Difference]) -> bool {
     differences.iter().any(is_untold)
 }
 
-/// The head of the table, and a row for each difference.
-fn table(differences: &[Difference]) -> Vec<[String; 5]> {
+/// The column that says what a change is; those before it, but for the first, have figures.
+const VERDICT: usize = 4;
+
+/// The head of the table, and a row for each difference. Without a baseline there are only the figures of the runs.
+fn table(differences: &[Difference]) -> Vec<Vec<String>> {
     let has_baseline = differences.iter().any(|difference| difference.baseline.is_some());
-    let show = |difference: &Difference, value: Option<f64>| match value {
-        Some(value) => difference.figure.unit.show(value),
-        None if has_baseline => "?".to_owned(),
-        None => String::new(),
+    let show = |difference: &Difference, value: Option<f64>| {
+        value.map_or_else(|| "?".to_owned(), |value| difference.figure.unit.show(value))
     };
-    let mut rows = vec![["figure", "baseline", "new", "change", ""].map(str::to_owned)];
-    rows.extend(differences.iter().map(|difference| {
+    let row = |difference: &Difference| {
+        let (name, new) = (difference.figure.name.to_owned(), show(difference, difference.new));
+        if !has_baseline {
+            return vec![name, new];
+        }
         let change = difference.change.map(|change| format!("{:+.1} %", 100.0 * change)).unwrap_or_default();
         let verdict = match difference.verdict {
             Verdict::Same => "the same",
@@ -263,10 +268,11 @@ fn table(differences: &[Difference]) -> Vec<[String; 5]> {
             Verdict::Higher => "higher",
             Verdict::Lower => "lower",
         };
-        let (baseline, new) = (show(difference, difference.baseline), show(difference, difference.new));
-        [difference.figure.name.to_owned(), baseline, new, change, verdict.to_owned()]
-    }));
-    rows
+        vec![name, show(difference, difference.baseline), new, change, verdict.to_owned()]
+    };
+    let head: &[&str] = if has_baseline { &["figure", "baseline", "new", "change", ""] } else { &["figure", "value"] };
+    let head = head.iter().map(|name| (*name).to_owned()).collect();
+    std::iter::once(head).chain(differences.iter().map(row)).collect()
 }
 
 #[cfg(test)]

@@ -11,22 +11,6 @@ use serde_json::Value as Json;
 use crate::kinds::{Kinds, MetricKind};
 use crate::statistics::Level;
 
-/// The sections that the summary knows by their types, and those without figures.
-const KNOWN: [&str; 13] = [
-    "cgroup",
-    "cloud",
-    "cpu",
-    "disk",
-    "gpu",
-    "host",
-    "marks",
-    "memory",
-    "network",
-    "outcome",
-    "pressure",
-    "run",
-    "top_processes",
-];
 /// Figures beyond these are left out.
 const FIGURES: usize = 2000;
 const LONGEST_PATH: usize = 512;
@@ -35,7 +19,27 @@ const LONGEST_SECTION: usize = 1 << 20;
 /// How deep nested lists and objects are followed.
 const DEPTH: u32 = 8;
 
-/// Sums over the figures of these sections.
+/// Whether the summary knows the section by its type, or it has no figures.
+fn is_known(section: &str) -> bool {
+    matches!(
+        section,
+        "cgroup"
+            | "cloud"
+            | "cpu"
+            | "disk"
+            | "gpu"
+            | "host"
+            | "marks"
+            | "memory"
+            | "network"
+            | "outcome"
+            | "pressure"
+            | "run"
+            | "top_processes"
+    )
+}
+
+/// Sums over the figures of the other sections.
 #[derive(Default)]
 pub(crate) struct OtherSections {
     figures: BTreeMap<String, (MetricKind, Level, f64)>,
@@ -123,7 +127,7 @@ impl OtherSections {
 pub fn other_figures(sample: &Sample, kinds: &Kinds, take: &mut dyn FnMut(&str, &str, f64)) -> Option<&'static str> {
     let mut walk = Walk { path: String::new(), field: String::new(), kinds, take };
     let (mut text, mut too_long) = (Vec::new(), None);
-    for (name, section) in sample.sections().filter(|(name, _)| !KNOWN.contains(name)) {
+    for (name, section) in sample.sections().filter(|(name, _)| !is_known(name)) {
         text.clear();
         if serde_json::to_writer(&mut Bounded(&mut text), section).is_err() {
             too_long = too_long.or(Some(name));

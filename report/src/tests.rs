@@ -125,6 +125,7 @@ fn figures_of_a_plain_run() {
 #[test]
 fn what_held_it_up() {
     let busy = |cores: f64| json!({ "cpu": { "process_cores_used": cores, "process_utime_secs": cores } });
+    let at_limit = |cores: f64| both(busy(cores), &json!({ "cpu": { "process_cpu_limit_cores": cores } }));
     let waits = |what: &str| cgroup(&json!({ what: 0.4 }));
     let idle = both(busy(0.01), &machine(0.5));
     for (change, expected) in [
@@ -151,6 +152,9 @@ fn what_held_it_up() {
         ),
         // Threads on many CPUs wait together: seconds say little.
         (cgroup(&json!({ "cpu_limit_cores": 2.0, "cpu_throttled_secs": 3.0, "cpu_throttled_pct": 1.0 })), None),
+        // On a machine with v1, another hierarchy than that of the cgroup can have the quota.
+        (both(at_limit(2.0), &cgroup(&json!({ "cpu_limit_cores": 2.0 }))), Some(Resource::CpuLimit)),
+        (both(at_limit(2.0), &cgroup(&json!({ "cpu_limit_cores": 4.0 }))), Some(Resource::Cpu)),
         (cgroup(&json!({ "oom_kills": 1 })), Some(Resource::Memory)),
         (gpu(95.0, 0.95, 9000.0), Some(Resource::Gpu)),
         // It waits for the GPU, with one busy thread; or its use of the GPU is not known.

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 
 use anstyle::{AnsiColor, Style};
 use rustix::termios::tcgetwinsize;
+use textwrap::core::display_width;
 
 use crate::rows::{Row, Rows};
 use crate::summary::Summary;
@@ -14,6 +15,8 @@ const LINES: usize = 20;
 const BAR: usize = 16;
 /// A terminal that is narrower has no bars.
 const WIDE: usize = 72;
+/// Stands for what was cut off.
+const ELLIPSIS: &str = "...";
 /// No line is cut shorter than this.
 const NARROWEST: usize = 20;
 
@@ -127,10 +130,32 @@ fn bar(share: f64) -> String {
     format!("[{}{}]", "#".repeat(full), "-".repeat(BAR - full))
 }
 
-/// As much of the text as there is room for.
+/// As much of the text as there is room for. Letters of some scripts take two columns.
 fn cut(text: &str, width: usize) -> String {
-    if width == 0 || text.chars().count() <= width {
+    if width == 0 || display_width(text) <= width {
         return text.to_owned();
     }
-    text.chars().take(width.saturating_sub(3)).chain("...".chars()).collect()
+    let mut left = width.saturating_sub(ELLIPSIS.len());
+    let has_room = |char: &char| {
+        let columns = display_width(char.encode_utf8(&mut [0; 4]));
+        left.checked_sub(columns).inspect(|rest| left = *rest).is_some()
+    };
+    text.chars().take_while(has_room).chain(ELLIPSIS.chars()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_takes_no_more_columns_than_there_are() {
+        assert_eq!(
+            [cut("a long text", 0), cut("a long text", 11), cut("a long text", 10)],
+            ["a long text", "a long text", "a long ..."]
+        );
+        assert_eq!(
+            [cut("模型訓練を始める", 16), cut("模型訓練を始める", 15), cut("模型訓練を始める", 10)],
+            ["模型訓練を始める", "模型訓練を始...", "模型訓..."]
+        );
+    }
 }

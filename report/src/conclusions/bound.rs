@@ -4,6 +4,7 @@
 //! follows from it.
 
 use crate::bound::{Bound, Resource};
+use crate::job::JobSummary;
 use crate::summary::Summary;
 use crate::units::number;
 
@@ -31,11 +32,20 @@ pub(super) fn bound(summary: &Summary) -> Option<Bound> {
     TESTS.iter().find_map(|(by, test)| Some(Bound { by: *by, because: test(summary, wall)? }))
 }
 
-/// It ran out of its quota in a quarter of the periods or more.
+/// It ran out of its quota in a quarter of the periods or more. On a machine with v1 they may not be known; then it used nearly
+/// all of the quota for half of the time or more.
 fn cpu_limit(summary: &Summary, _: f64) -> Option<String> {
-    let cgroup = summary.cgroup.as_ref().filter(|_| summary.job.is_some())?;
-    let (limit, percent) = (cgroup.cpu_limit_cores?, cgroup.cpu_throttled_pct?);
-    (percent >= 25.0).then(|| format!("the limit of {} cores was reached in {percent:.0} % of the time", number(limit)))
+    let (job, cgroup) = (summary.job.as_ref()?, summary.cgroup.as_ref()?);
+    let limit = cgroup.cpu_limit_cores?;
+    let share = match cgroup.cpu_throttled_pct {
+        Some(percent) => (percent >= 25.0).then_some(percent / 100.0)?,
+        None => share_at_limit(summary, job).filter(|share| job.core_limit == Some(limit) && *share >= 0.5)?,
+    };
+    Some(format!("the limit of {} cores was reached in {:.0} % of the time", number(limit), 100.0 * share))
+}
+
+fn share_at_limit(summary: &Summary, job: &JobSummary) -> Option<f64> {
+    Some(job.secs_at_core_limit? / summary.times.sampled_secs)
 }
 
 /// Processes were killed for lack of memory, or some of the job's waited for memory a tenth of the time or more.
@@ -61,7 +71,7 @@ fn gpu(summary: &Summary, _: f64) -> Option<String> {
 fn cpu(summary: &Summary, _: f64) -> Option<String> {
     let job = summary.job.as_ref()?;
     let (cores, limit) = (job.cores?, job.core_limit?);
-    let share = job.secs_at_core_limit? / summary.times.sampled_secs;
+    let share = share_at_limit(summary, job)?;
     let percent = 100.0 * share;
     (share >= 0.5).then(|| match limit == 1.0 {
         true => format!("its one core was in use for {percent:.0} % of the time"),
