@@ -1,5 +1,6 @@
-//! What watching costs, as a multiple of the floor.
+//! What watching costs, as a multiple of the floor, or of another binary of the tracker.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -17,60 +18,132 @@ const INTERVALS: [Duration; 3] = [Duration::from_secs(1), Duration::from_millis(
 
 /// Each figure is the median of so many.
 const WINDOWS: usize = 3;
+/// And of so many where two binaries are compared, which differ by less.
+const WINDOWS_OF_TWO: usize = 5;
+
+const NO_PSS: [&str; 2] = ["--set", "sources.process.pss_budget_pct=0"];
+const TOP: [&str; 2] = ["--set", "sources.process.top=5"];
+
+/// Something that is watched.
+struct Case<'a> {
+    what: String,
+    interval: Duration,
+    tree: Option<&'a Tree>,
+    /// Whether PSS is read.
+    pss: bool,
+    /// Whether the busiest processes are listed.
+    top: bool,
+}
 
 pub(crate) fn print() -> anyhow::Result<()> {
+    if let Some(before) = std::env::var_os("BEFORE") {
+        return print_beside(&before);
+    }
     table::head(
         "Cost of a sample",
         ["watched", "interval", "floor, µs", "tracker, µs", "tracker / floor", "share of a core"],
     );
-    let no_pss = ["--set", "sources.process.pss_budget_pct=0"];
-    let with_top = [&no_pss[..], &["--set", "sources.process.top=5"]].concat();
-    for interval in INTERVALS {
-        row("the machine", interval, None, &[])?;
-    }
-    for size in [1, 100, 1000, 5000] {
-        let tree = Tree::grow(size, Life::Asleep)?;
-        for interval in INTERVALS {
-            row(&format!("and {size} that sleep"), interval, Some(&tree), &no_pss)?;
-        }
-        if size >= 1000 {
-            row(&format!("and {size} that sleep, the busiest 5"), INTERVALS[0], Some(&tree), &with_top)?;
-        }
-    }
-    for (size, interval) in [(100, INTERVALS[1]), (100, INTERVALS[0]), (1000, INTERVALS[0]), (5000, INTERVALS[0])] {
-        let tree = Tree::grow(size, Life::Awake(interval / 2))?;
-        row(&format!("and {size} that all run in each interval"), interval, Some(&tree), &no_pss)?;
-        if size >= 1000 {
-            row(&format!("and {size} that all run, the busiest 5"), interval, Some(&tree), &with_top)?;
-        }
-    }
-    let strangers = Tree::grow(5000, Life::Asleep)?;
-    row("the machine, with 5000 others", INTERVALS[0], None, &[])?;
-    let tree = Tree::grow(100, Life::Asleep)?;
-    row("and 100 that sleep, with 5000 others", INTERVALS[0], Some(&tree), &no_pss)?;
-    row("and 100 that sleep, with 5000 others, and PSS", INTERVALS[0], Some(&tree), &[])?;
-    drop(strangers);
+    each_case(&mut row)?;
     table::note(
         "Floor and tracker run in turn on the same CPU; CPU time of all threads, from `schedstat`; medians of three turns, \
          without PSS unless it is said. The floor reads the same files of the machine, and `stat` and `io` of each \
-         process, through descriptors that it keeps open, and writes as many bytes.",
+         process, through descriptors that it keeps open, and writes as many bytes. `BEFORE=FILE` names another binary to compare with \
+         in place of the floor.",
     );
     Ok(())
 }
 
-fn row(what: &str, interval: Duration, tree: Option<&Tree>, options: &[&str]) -> anyhow::Result<()> {
-    let root = tree.map(|tree| tree.pids[0].to_string());
-    let options = root.iter().flat_map(|root| ["--pid", root]).chain(options.iter().copied()).collect::<Vec<_>>();
-    let pids = tree.map_or(&[][..], |tree| &tree.pids);
-    let watched = Watched { options: &options, pids, procfs: Path::new("/proc") };
-    let (floor, tracker, ratio) = measure(interval, &watched, |_| ())?;
+/// The same for another binary of the tracker, which may not know yet what the busiest processes are, and this one.
+fn print_beside(before: &OsStr) -> anyhow::Result<()> {
+    table::head("Cost of a sample, before and now", ["watched", "interval", "before, µs", "now, µs", "now / before"]);
+    each_case(&mut |case| if case.top { Ok(()) } else { row_beside(before, case) })?;
+    table::note(&format!(
+        "Both run in turn on the same CPU; CPU time of all threads, from `schedstat`; medians of {WINDOWS_OF_TWO} turns, without PSS \
+         unless it is said."
+    ));
+    Ok(())
+}
+
+fn each_case(show: &mut dyn FnMut(&Case<'_>) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    for interval in INTERVALS {
+        show(&Case { what: "the machine".into(), interval, tree: None, pss: true, top: false })?;
+    }
+    for size in [1, 100, 1000, 5000] {
+        let grown = Tree::grow(size, Life::Asleep)?;
+        let (what, tree) = (format!("and {size} that sleep"), Some(&grown));
+        for interval in INTERVALS {
+            show(&Case { what: what.clone(), interval, tree, pss: false, top: false })?;
+        }
+        if size >= 1000 {
+            let what = format!("{what}, the busiest 5");
+            show(&Case { what, interval: INTERVALS[0], tree, pss: false, top: true })?;
+        }
+    }
+    for (size, interval) in [(100, INTERVALS[1]), (100, INTERVALS[0]), (1000, INTERVALS[0]), (5000, INTERVALS[0])] {
+        let grown = Tree::grow(size, Life::Awake(interval / 2))?;
+        let tree = Some(&grown);
+        let what = format!("and {size} that all run in each interval");
+        show(&Case { what, interval, tree, pss: false, top: false })?;
+        if size >= 1000 {
+            let what = format!("and {size} that all run, the busiest 5");
+            show(&Case { what, interval, tree, pss: false, top: true })?;
+        }
+    }
+    let strangers = Tree::grow(5000, Life::Asleep)?;
+    let interval = INTERVALS[0];
+    show(&Case { what: "the machine, with 5000 others".into(), interval, tree: None, pss: true, top: false })?;
+    let grown = Tree::grow(100, Life::Asleep)?;
+    let (what, tree) = ("and 100 that sleep, with 5000 others", Some(&grown));
+    show(&Case { what: what.into(), interval, tree, pss: false, top: false })?;
+    show(&Case { what: format!("{what}, and PSS"), interval, tree, pss: true, top: false })?;
+    drop(strangers);
+    Ok(())
+}
+
+impl Case<'_> {
+    fn root(&self) -> Option<String> {
+        self.tree.map(|tree| tree.pids[0].to_string())
+    }
+
+    fn options<'a>(&self, root: &'a Option<String>) -> Vec<&'a str> {
+        let root = root.iter().flat_map(|root| ["--pid", root]);
+        root.chain(NO_PSS.into_iter().filter(|_| !self.pss)).chain(TOP.into_iter().filter(|_| self.top)).collect()
+    }
+}
+
+fn row(case: &Case<'_>) -> anyhow::Result<()> {
+    let root = case.root();
+    let pids = case.tree.map_or(&[][..], |tree| &tree.pids);
+    let watched = Watched { options: &case.options(&root), pids, procfs: Path::new("/proc") };
+    let (floor, tracker, ratio) = measure(case.interval, &watched, |_| ())?;
     table::row([
-        what.into(),
-        format!("{interval:?}"),
+        case.what.clone(),
+        format!("{:?}", case.interval),
         format!("{floor:.0}"),
         format!("{tracker:.0}"),
         format!("{ratio:.2}"),
-        format!("{:.3} %", tracker / interval.as_secs_f64() / 1e4),
+        format!("{:.3} %", tracker / case.interval.as_secs_f64() / 1e4),
+    ]);
+    Ok(())
+}
+
+fn row_beside(before: &OsStr, case: &Case<'_>) -> anyhow::Result<()> {
+    let root = case.root();
+    let options = case.options(&root);
+    pin()?;
+    let start = |binary: &OsStr| {
+        let mut command = Command::new(binary);
+        command.args(["-i", &seconds(case.interval), "-o", "/dev/null"]).args(&options);
+        Running::start(command.stderr(Stdio::null()))
+    };
+    let (before, now) = (start(before)?, start(tracker().as_os_str())?);
+    let (before, now, ratio) = in_turn(&before, &now, case.interval, WINDOWS_OF_TWO)?;
+    table::row([
+        case.what.clone(),
+        format!("{:?}", case.interval),
+        format!("{before:.0}"),
+        format!("{now:.0}"),
+        format!("{ratio:.2}"),
     ]);
     Ok(())
 }
@@ -100,17 +173,22 @@ pub(crate) fn measure(
     let tracker = Running::start(&mut command)?;
     let bytes = line_length(&output, interval)?;
     let floor = start_floor(interval, bytes, &directory.path().join("floor"), watched)?;
+    in_turn(&floor, &tracker, interval, WINDOWS)
+}
+
+/// Microseconds that a sample costs both, and the second's as a multiple of the first's: medians of so many turns.
+fn in_turn(first: &Running, second: &Running, interval: Duration, turns: usize) -> anyhow::Result<(f64, f64, f64)> {
     // Both are warm after a while.
     std::thread::sleep((interval * 3).max(Duration::from_secs(1)));
     let window = Duration::from_secs(if interval >= Duration::from_secs(1) { 5 } else { 2 });
-    let costs = (0..WINDOWS).map(|_| cost(&floor, &tracker, interval, window)).collect::<anyhow::Result<Vec<_>>>()?;
+    let costs = (0..turns).map(|_| cost(first, second, interval, window)).collect::<anyhow::Result<Vec<_>>>()?;
     let median = |of: fn(&(f64, f64)) -> f64| spread(costs.iter().map(of).collect()).0;
     Ok((median(|cost| cost.0), median(|cost| cost.1), median(|cost| cost.1 / cost.0)))
 }
 
 /// Microseconds a sample of both, one after the other.
-fn cost(floor: &Running, tracker: &Running, interval: Duration, window: Duration) -> anyhow::Result<(f64, f64)> {
-    Ok((alone(floor, tracker, interval, window)?, alone(tracker, floor, interval, window)?))
+fn cost(first: &Running, second: &Running, interval: Duration, window: Duration) -> anyhow::Result<(f64, f64)> {
+    Ok((alone(first, second, interval, window)?, alone(second, first, interval, window)?))
 }
 
 /// Microseconds a sample of one, while the other one is stopped.
