@@ -13,7 +13,7 @@ pub fn plugin_answer(bytes: &[u8]) {
     if plugin::read_sections(bytes, &*KNOWN, &mut out).is_err() {
         return;
     }
-    let sample = Sample { parts: vec![Arc::new(out)], ..Sample::default() };
+    let sample = Sample::of(out);
     let mut line = Vec::new();
     let written = sample.write_json(&mut line);
     assert!(written.is_ok() && !line.contains(&b'\n') && !line.contains(&b'\r'));

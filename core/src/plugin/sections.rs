@@ -96,7 +96,7 @@ mod tests {
     fn line(text: &str) -> anyhow::Result<String> {
         let mut out = Sections::default();
         read(text.as_bytes(), &known(), &mut out)?;
-        let sample = Sample { parts: vec![out.into()], ..Sample::default() };
+        let sample = Sample::of(out);
         let mut line = Vec::new();
         sample.write_json(&mut line)?;
         let line = String::from_utf8(line)?;

@@ -1,7 +1,7 @@
 //! Both sides of the contract in one process, where Miri can look at them: what this crate exports is used as a plugin.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
@@ -207,7 +207,7 @@ fn a_sink_gets_the_run_as_it_was() {
     open.start(&run).unwrap();
     let mut sections = Sections::default();
     sections.section::<Fans>().rpm = 1200.0;
-    let sample = Sample { parts: vec![Arc::new(sections)], ..Sample::default() };
+    let sample = Sample::of(sections);
     open.write(&sample).unwrap();
     open.finish(&Outcome { exit_code: Some(3), signal: None }).unwrap();
     drop(open);

@@ -32,7 +32,7 @@ impl Derivations {
     /// Adds to the sample what follows from it. No derivation sees what another one adds.
     pub(super) fn complete(&mut self, tick: &Tick, sample: &mut Sample) {
         self.derived.extend(self.runners.iter_mut().filter_map(|runner| runner.derive(tick, sample)));
-        sample.parts.append(&mut self.derived);
+        self.derived.drain(..).for_each(|part| sample.parts.push(part));
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
         let mut counts_at = |number: u64| {
             let mut sections = Sections::default();
             sections.section::<Count>().0 = number;
-            let mut sample = Sample { parts: vec![sections.into()], ..Sample::default() };
+            let mut sample = Sample::of(sections);
             derivations.complete(&tick(number), &mut sample);
             sample.all::<Count>().map(|count| count.0).collect::<Vec<_>>()
         };

@@ -188,7 +188,7 @@ impl Sampler {
                 sources.iter_mut().for_each(|source| source.ask(&tick, due, Purpose::Sample));
             }
             for source in sources {
-                sample.parts.extend(source.read(&tick, due));
+                source.read(&tick, due).into_iter().for_each(|part| sample.parts.push(part));
                 sample.states.push(source.state());
                 steps.fetch_add(1, Ordering::Relaxed);
             }
