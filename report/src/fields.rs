@@ -16,9 +16,36 @@ use crate::outcome::OutcomeSummary;
 use crate::run::RunSummary;
 
 /// The fields of a section that are looked at.
-pub trait Fields: Section + DeserializeOwned + for<'a> From<&'a Self::Whole> {
+pub trait Fields: Section + DeserializeOwned + TakeOver<Self::Whole> {
     /// The section as its source writes it.
     type Whole: Section;
+}
+
+/// What takes over the value of something else. The memory that it has is used again: this is done at every tick.
+pub trait TakeOver<From> {
+    /// Takes it over.
+    fn take_over(&mut self, from: &From);
+}
+
+impl<T: Clone> TakeOver<Option<T>> for Option<T> {
+    fn take_over(&mut self, from: &Option<T>) {
+        self.clone_from(from);
+    }
+}
+
+impl<T: Clone> TakeOver<T> for Option<T> {
+    fn take_over(&mut self, from: &T) {
+        match self {
+            Some(own) => own.clone_from(from),
+            None => *self = Some(from.clone()),
+        }
+    }
+}
+
+/// A list takes over each item of another one.
+fn take_over_each<T: TakeOver<From> + Default, From>(own: &mut Vec<T>, from: &[From]) {
+    own.resize_with(from.len(), T::default);
+    own.iter_mut().zip(from).for_each(|(own, from)| own.take_over(from));
 }
 
 /// Some of the fields of a type, each of which can be missing.
@@ -30,9 +57,9 @@ macro_rules! fields {
             $(#[doc = concat!("`", stringify!($field), "`")] $vis $field: Option<$type>,)*
         }
 
-        impl From<&$whole> for $name {
-            fn from(whole: &$whole) -> Self {
-                Self { $($field: whole.$field.clone().into(),)* }
+        impl TakeOver<$whole> for $name {
+            fn take_over(&mut self, from: &$whole) {
+                $(self.$field.take_over(&from.$field);)*
             }
         }
     };
@@ -54,9 +81,9 @@ macro_rules! section {
         #[serde(transparent)]
         pub(crate) struct $list(pub(crate) Vec<$item>);
 
-        impl From<&$whole> for $list {
-            fn from(whole: &$whole) -> Self {
-                Self(whole.0.iter().map($item::from).collect())
+        impl TakeOver<$whole> for $list {
+            fn take_over(&mut self, from: &$whole) {
+                take_over_each(&mut self.0, &from.0);
             }
         }
 
@@ -146,18 +173,16 @@ pub(crate) struct DiskFields {
     pub(crate) utilization_pct: Option<f64>,
 }
 
-impl From<&DiskMetrics> for DiskFields {
-    fn from(disk: &DiskMetrics) -> Self {
-        Self {
-            device: Some(disk.device.clone()),
-            is_counted: Some(disk.is_counted),
-            mounts: Some(disk.mounts.iter().map(MountFields::from).collect()),
-            read_bytes_per_sec: disk.read_bytes_per_sec,
-            write_bytes_per_sec: disk.write_bytes_per_sec,
-            read_bytes_total: disk.read_bytes_total,
-            write_bytes_total: disk.write_bytes_total,
-            utilization_pct: disk.utilization_pct,
-        }
+impl TakeOver<DiskMetrics> for DiskFields {
+    fn take_over(&mut self, disk: &DiskMetrics) {
+        self.device.take_over(&disk.device);
+        self.is_counted = Some(disk.is_counted);
+        take_over_each(self.mounts.get_or_insert_default(), &disk.mounts);
+        self.read_bytes_per_sec = disk.read_bytes_per_sec;
+        self.write_bytes_per_sec = disk.write_bytes_per_sec;
+        self.read_bytes_total = disk.read_bytes_total;
+        self.write_bytes_total = disk.write_bytes_total;
+        self.utilization_pct = disk.utilization_pct;
     }
 }
 section!(DiskList: [DiskFields] of Disks);
@@ -187,14 +212,25 @@ impl PressureFields {
     }
 }
 
-impl From<&PressureMetrics> for PressureFields {
-    fn from(pressure: &PressureMetrics) -> Self {
+impl TakeOver<PressureMetrics> for PressureFields {
+    fn take_over(&mut self, pressure: &PressureMetrics) {
         let wait =
             |of: ResourcePressure| WaitFields { some: Some(StallFields { interval_pct: Some(of.some.interval_pct) }) };
-        Self { cpu: pressure.cpu.map(wait), memory: pressure.memory.map(wait), io: pressure.io.map(wait) }
+        *self = Self { cpu: pressure.cpu.map(wait), memory: pressure.memory.map(wait), io: pressure.io.map(wait) };
     }
 }
 section!(PressureFields of PressureMetrics);
 
+impl TakeOver<RunMetrics> for RunSummary {
+    fn take_over(&mut self, run: &RunMetrics) {
+        *self = Self::from(run);
+    }
+}
 section!(RunSummary of RunMetrics);
+
+impl TakeOver<OutcomeMetrics> for OutcomeSummary {
+    fn take_over(&mut self, outcome: &OutcomeMetrics) {
+        *self = Self::from(outcome);
+    }
+}
 section!(OutcomeSummary of OutcomeMetrics);

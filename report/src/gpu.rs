@@ -19,6 +19,8 @@ const MIB: f64 = 1_048_576.0;
 /// Sums over the samples of all GPUs.
 #[derive(Default)]
 pub(crate) struct GpuStatistics {
+    /// Of the sample that was added last.
+    lists: Vec<GpuList>,
     gpus: Vec<Gpu>,
     has_more: bool,
 }
@@ -39,7 +41,9 @@ struct Gpu {
 
 impl GpuStatistics {
     pub(crate) fn add(&mut self, sample: &Sample, secs: f64, readable: &mut Readable) {
-        for gpu in readable.fields::<GpuList>(sample).iter().flat_map(|gpus| &gpus.0) {
+        let mut lists = std::mem::take(&mut self.lists);
+        readable.fill_fields(sample, &mut lists);
+        for gpu in lists.iter().flat_map(|gpus| &gpus.0) {
             // Without a UUID, a GPU cannot be told from others.
             let Some(uuid) = &gpu.uuid else { continue };
             match self.of(uuid) {
@@ -47,6 +51,7 @@ impl GpuStatistics {
                 None => self.has_more = true,
             }
         }
+        self.lists = lists;
     }
 
     /// Says if there were too many GPUs.

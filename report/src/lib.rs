@@ -42,6 +42,7 @@ mod text;
 mod units;
 
 use rows::is_unprintable;
+use serde::Serialize;
 
 pub use advice::{Advice, GpuVendor};
 pub use bound::{Bound, Resource};
@@ -75,12 +76,12 @@ pub use summary::{Summary, Times};
 pub use text::{Look, text};
 pub use units::{bytes, memory, time};
 
-/// The summary as one line of JSON. Characters that a terminal acts on, or that change the reading direction, are
-/// escaped.
+/// A summary, or what has it in it, as one line of JSON. Characters that a terminal acts on, or that change the reading
+/// direction, are escaped.
 ///
 /// # Errors
 /// When it cannot be serialised.
-pub fn json(summary: &Summary) -> serde_json::Result<String> {
+pub fn json(summary: &impl Serialize) -> serde_json::Result<String> {
     let mut line = String::new();
     for char in serde_json::to_string(summary)?.chars() {
         match is_unprintable(char) {

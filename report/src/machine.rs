@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::counter::{CounterSum, DEVICES};
-use crate::fields::{CpuFields, DiskFields, DiskList, MemoryFields, NetworkList, PressureFields};
+use crate::fields::{CpuFields, DiskList, MemoryFields, NetworkList, PressureFields};
 use crate::readable::Readable;
 use crate::space::{FullFileSystem, Fullest};
 use crate::statistics::{Level, Series, Spread};
@@ -14,6 +14,9 @@ use crate::statistics::{Level, Series, Spread};
 /// Sums over the machine's samples.
 #[derive(Default)]
 pub(crate) struct Machine {
+    /// Of the sample that was added last, as the next.
+    disks: Vec<DiskList>,
+    networks: Vec<NetworkList>,
     cores: Series,
     steal: Level,
     iowait: Level,
@@ -47,20 +50,20 @@ impl Machine {
             self.swap.add(memory.swap_used_mib.map(|mib| mib as f64), secs);
             self.memory_total = memory.total_mib.or(self.memory_total);
         }
-        let disks: Vec<DiskFields> =
-            readable.fields::<DiskList>(sample).into_iter().flat_map(|disks| disks.0).collect();
-        self.add_disks(&disks, secs);
-        self.fullest.add(&disks);
-        for network in readable.fields::<NetworkList>(sample).iter().flat_map(|networks| &networks.0) {
-            let device = network.ifindex.map(|index| index.to_string()).or_else(|| network.interface.clone());
-            match (device, network.is_counted) {
+        let Self { disks, networks, .. } = self;
+        readable.fill_fields(sample, disks);
+        readable.fill_fields(sample, networks);
+        self.add_disks(secs);
+        for network in self.networks.iter().flat_map(|networks| &networks.0) {
+            let number = network.ifindex.map(|index| index.to_string());
+            match (number.as_deref().or(network.interface.as_deref()), network.is_counted) {
                 (Some(device), Some(true)) => {
-                    self.received.add(&device, network.rx_bytes_total, network.rx_bytes_per_sec, secs);
-                    self.sent.add(&device, network.tx_bytes_total, network.tx_bytes_per_sec, secs);
+                    self.received.add(device, network.rx_bytes_total, network.rx_bytes_per_sec, secs);
+                    self.sent.add(device, network.tx_bytes_total, network.tx_bytes_per_sec, secs);
                 }
                 (Some(device), None) => {
-                    self.received.remember(&device, network.rx_bytes_total);
-                    self.sent.remember(&device, network.tx_bytes_total);
+                    self.received.remember(device, network.rx_bytes_total);
+                    self.sent.remember(device, network.tx_bytes_total);
                 }
                 (None, _) | (_, Some(false)) => (),
             }
@@ -76,13 +79,15 @@ impl Machine {
         }
     }
 
-    fn add_disks(&mut self, disks: &[DiskFields], secs: f64) {
-        for disk in disks.iter().filter(|disk| disk.is_counted == Some(true)) {
+    fn add_disks(&mut self, secs: f64) {
+        let disks = || self.disks.iter().flat_map(|disks| &disks.0);
+        for disk in disks().filter(|disk| disk.is_counted == Some(true)) {
             let Some(device) = &disk.device else { continue };
             self.read.add(device, disk.read_bytes_total, disk.read_bytes_per_sec, secs);
             self.written.add(device, disk.write_bytes_total, disk.write_bytes_per_sec, secs);
         }
-        self.busiest_disk.add(disks.iter().filter_map(|disk| disk.utilization_pct).reduce(f64::max), secs);
+        self.busiest_disk.add(disks().filter_map(|disk| disk.utilization_pct).reduce(f64::max), secs);
+        self.fullest.add(&disks);
     }
 
     /// The section comes in parts: most of it in the first sample, the rest in the last.

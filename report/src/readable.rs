@@ -8,6 +8,12 @@ use serde::de::DeserializeOwned;
 
 use crate::fields::Fields;
 
+fn taken_over<T: Fields>(whole: &T::Whole) -> T {
+    let mut fields = T::default();
+    fields.take_over(whole);
+    fields
+}
+
 /// What could not be read: by section how often, and the first error.
 #[derive(Debug, Default)]
 pub struct Readable {
@@ -18,25 +24,38 @@ impl Readable {
     /// Section `T` of the first source that wrote it.
     pub fn first<'a, T: Section + DeserializeOwned>(&mut self, sample: &'a Sample) -> Option<Cow<'a, T>> {
         // A section of this type is there as it is: nothing is parsed or copied.
-        if let Some(section) = sample.get() {
-            return Some(Cow::Borrowed(section));
+        match sample.get() {
+            Some(section) => Some(Cow::Borrowed(section)),
+            // All are looked at, so that each that cannot be read is counted.
+            None if sample.has_json() => {
+                sample.read_all::<T>().filter_map(|section| self.read(section)).reduce(|first, _| first)
+            }
+            None => None,
         }
-        // All are looked at, so that each that cannot be read is counted.
-        sample.read_all::<T>().filter_map(|section| self.read(section)).reduce(|first, _| first)
     }
 
     /// The fields `T` of a section, of the first source that wrote it.
     pub fn first_fields<T: Fields>(&mut self, sample: &Sample) -> Option<T> {
         match sample.get::<T::Whole>() {
-            Some(whole) => Some(T::from(whole)),
+            Some(whole) => Some(taken_over(whole)),
             None => self.first::<T>(sample).map(Cow::into_owned),
         }
     }
 
-    /// The fields `T` of a section, of all sources that wrote it.
-    pub fn fields<T: Fields>(&mut self, sample: &Sample) -> Vec<T> {
-        let whole = sample.all::<T::Whole>().map(T::from);
-        whole.chain(self.all::<T>(sample).into_iter().map(Cow::into_owned)).collect()
+    /// The fields `T` of a section, of all sources that wrote it, in place of what was in the list.
+    pub fn fill_fields<T: Fields>(&mut self, sample: &Sample, list: &mut Vec<T>) {
+        let mut count = 0;
+        for whole in sample.all::<T::Whole>() {
+            match list.get_mut(count) {
+                Some(fields) => fields.take_over(whole),
+                None => list.push(taken_over(whole)),
+            }
+            count += 1;
+        }
+        list.truncate(count);
+        if sample.has_json() {
+            list.extend(self.all::<T>(sample).into_iter().map(Cow::into_owned));
+        }
     }
 
     /// Section `T` of all sources that wrote it.

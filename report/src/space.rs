@@ -58,8 +58,8 @@ pub(crate) struct Fullest {
 
 impl Fullest {
     /// Looks at the disks of a sample.
-    pub(crate) fn add(&mut self, disks: &[DiskFields]) {
-        let mounts = || disks.iter().flat_map(|disk| disk.mounts.iter().flatten());
+    pub(crate) fn add<'a, I: Iterator<Item = &'a DiskFields>>(&mut self, disks: &impl Fn() -> I) {
+        let mounts = || disks().flat_map(|disk| disk.mounts.iter().flatten());
         // Space changes in few of the samples.
         if mounts().map(|mount| mount.available_bytes).eq(self.left.iter().copied()) {
             return;
