@@ -307,6 +307,12 @@ fn recordings_in_every_form() {
     fs::write(at("several.jsonl"), lines(&whole) + &lines(&whole)).unwrap();
     let (stdout, _, code) = summarize(&["--json", at("several.jsonl").to_str().unwrap()]);
     assert_eq!((stdout.lines().count(), code), (2, Some(0)));
+    // Of several files, each run says which it is of.
+    let (stdout, _, _) =
+        summarize(&["--json", at("whole.jsonl").to_str().unwrap(), at("several.jsonl").to_str().unwrap()]);
+    let of = stdout.lines().map(|line| serde_json::from_str::<Json>(line).unwrap()["file"].clone());
+    let of: Vec<String> = of.map(|file| file.as_str().unwrap().rsplit('/').next().unwrap().to_owned()).collect();
+    assert_eq!(of, ["whole.jsonl", "several.jsonl", "several.jsonl"]);
     fs::write(at("late.jsonl"), lines(&whole[1..])).unwrap();
     let summary = as_json(&at("late.jsonl"));
     assert_eq!((&summary["run"], &summary["times"]["samples"]), (&Json::Null, &json!(count - 1)));

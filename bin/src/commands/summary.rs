@@ -6,8 +6,10 @@ use anyhow::Error;
 use resource_tracker_core::registry::Registry;
 use resource_tracker_core::sample_schema;
 use resource_tracker_report::{
-    Advice, Kinds, Look, ServerRequirement, json, markdown, offer_markdown, offer_text, printable, read_runs, text,
+    Advice, Kinds, Look, ServerRequirement, Summary, json, markdown, offer_markdown, offer_text, printable, read_runs,
+    text,
 };
+use serde::Serialize;
 
 use super::standard_output::print;
 use crate::cli::Cli;
@@ -39,6 +41,15 @@ enum Form {
     Markdown,
 }
 
+/// One of several summaries.
+#[derive(Serialize)]
+struct OfFile<'a> {
+    /// The file that the run begins in.
+    file: &'a str,
+    #[serde(flatten)]
+    summary: &'a Summary,
+}
+
 pub(crate) fn summary(cli: &Cli, tool: &SummaryTool) -> anyhow::Result<i32> {
     let form = match (tool.json, tool.markdown) {
         (true, _) => Form::Json,
@@ -50,6 +61,9 @@ pub(crate) fn summary(cli: &Cli, tool: &SummaryTool) -> anyhow::Result<i32> {
     let mut count = 0;
     read_runs(&tool.files, &kinds(cli), &mut |run| {
         let text = match form {
+            Form::Json if tool.files.len() > 1 => {
+                json(&OfFile { file: &run.path.to_string_lossy(), summary: &run.summary })?
+            }
             Form::Json => json(&run.summary)?,
             Form::Markdown => markdown(&run.summary),
             Form::Text(look) => text(&run.summary, look),
