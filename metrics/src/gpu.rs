@@ -80,7 +80,7 @@ pub struct GpuMetrics {
     /// over its GPU instance. NVML `GpmMetricsGet`, since Hopper
     #[schemars(transform = Gauge("percent"))]
     pub sm_utilization_pct: Option<f64>,
-    /// Share of time in which some multiprocessor had work, by process, as the sum over all processes. Not
+    /// Share of time in which some multiprocessor had work, by process, as the sum over the processes that the device lists. Not
     /// `sm_utilization_pct`: one busy multiprocessor of many makes this 100. NVML `DeviceGetProcessUtilization`
     #[schemars(transform = Gauge("percent"))]
     pub process_sm_utilization_pct: Option<f64>,

@@ -115,7 +115,6 @@ impl Device {
         metrics.energy_joules = gained(&mut self.energy, millijoules).map(|millijoules| millijoules as f64 / 1e3);
         self.links.fill(&mut metrics, library, &handle, count);
         self.processes.fill(&mut metrics, library, &handle, count, tree, namespace);
-        metrics.process_sm_utilization_pct = self.processes.all_together();
         let supports = || handle.gpm_support().unwrap_or(false);
         let counted = self.gpm.read(library, supports, || handle.gpm_sample());
         metrics.sm_utilization_pct = counted.sm_utilization_pct;

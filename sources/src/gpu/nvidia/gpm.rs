@@ -52,10 +52,14 @@ impl Gpm {
         if self.before.as_ref().is_some_and(|(_, at)| now.saturating_duration_since(*at) <= APART) {
             return self.counted;
         }
-        let Ok(sample) = sample() else {
-            // This happens also when only root may profile.
-            *self = Self { is_supported: Some(false), ..Self::default() };
-            return Counted::default();
+        let sample = match sample() {
+            Ok(sample) => sample,
+            Err(error) => {
+                // Others can be of this moment.
+                let is_for_good = matches!(error, NvmlError::NotSupported | NvmlError::NoPermission);
+                *self = Self { is_supported: Some(!is_for_good), ..Self::default() };
+                return Counted::default();
+            }
         };
         self.counted =
             self.before.as_ref().map_or_else(Counted::default, |(before, _)| between(library, before, &sample));

@@ -54,17 +54,14 @@ impl Processes {
         metrics.process_count = listed.as_ref().map(|listed| listed.computing);
         let Some(Listed { memory, mps, .. }) = listed else { return };
         let are_named_alike = namespace.is_initial() || library.driver.translates_samples();
+        let is_listed = |pid| !are_named_alike || memory.iter().any(|(listed, _)| *listed == pid);
+        metrics.process_sm_utilization_pct = shares.together(is_listed);
         // The driver may count the work of a client of MPS to the server.
         let is_known = |pid: u32, share: f64| are_named_alike && (share > 0.0 || !mps.contains(&pid));
         let share = |pid: u32| shares.of(pid).filter(|share| is_known(pid, *share));
         // Where the list has only what is in this namespace, a device may be busy with the work of others.
         let busy = metrics.utilization_pct.filter(|_| !library.driver.translates_lists());
         metrics.processes = namespace.those_in(tree, Some(memory), busy, share);
-    }
-
-    /// The shares of all processes together, in percent; `None` where the device does not tell them.
-    pub(super) fn all_together(&self) -> Option<f64> {
-        self.shares.all_together()
     }
 }
 

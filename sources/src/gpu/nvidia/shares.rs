@@ -70,9 +70,10 @@ impl Shares {
         self.shares.as_ref()?.get(&pid).copied().unwrap_or(Some(0.0))
     }
 
-    /// The shares of all processes together.
-    pub(super) fn all_together(&self) -> Option<f64> {
-        Some(self.shares.as_ref()?.values().flatten().sum::<f64>().min(100.0))
+    /// The shares of these processes together. Of others, which the device does not list, a sample may be invalid.
+    pub(super) fn together(&self, is_listed: impl Fn(u32) -> bool) -> Option<f64> {
+        let listed = self.shares.as_ref()?.iter().filter(|(pid, _)| is_listed(**pid));
+        Some(listed.filter_map(|(_, share)| *share).sum::<f64>().min(100.0))
     }
 
     /// The timestamp to ask from. A time without use is not asked for again, because the mean over it would hide what
@@ -233,7 +234,8 @@ mod tests {
             let unknown = told.iter().take_while(|share| share.is_none()).count();
             assert!(unknown >= 1 && (unknown as u64 - 1) * tick < 200, "{tick} ms: {unknown}");
             let other = told[unknown..].iter().find(|share| **share != Some(60.0));
-            assert_eq!((other, shares.all_together()), (None, Some(90.0)), "{tick} ms");
+            assert_eq!((other, shares.together(|_| true)), (None, Some(90.0)), "{tick} ms");
+            assert_eq!(shares.together(|pid| pid == 7), Some(60.0), "the other one is not listed");
             assert_eq!(shares.of(9), Some(0.0));
         }
     }
@@ -254,7 +256,7 @@ mod tests {
             driver.shares(&mut shares, 7, 5000, 10_000 + lives + 1, tick);
             assert_eq!((shares.of(7), shares.of(8).unwrap().round()), (Some(0.0), 40.0), "{tick}");
             driver.shares(&mut shares, 8, 10_000 + lives + tick, 12_000 + lives + 1, tick);
-            assert_eq!((shares.of(8), shares.all_together()), (Some(0.0), Some(0.0)), "{tick}");
+            assert_eq!((shares.of(8), shares.together(|_| true)), (Some(0.0), Some(0.0)), "{tick}");
         }
     }
 
@@ -292,7 +294,7 @@ mod tests {
             let now = [DAY + milli * 1000, BOOT + milli * 1000];
             shares.read(now, |since| Some(driver.ask(now[0], since)?.into_iter().chain(garbage.clone()).collect()));
             if milli >= 3200 {
-                assert_eq!((shares.of(7), shares.all_together()), (Some(60.0), Some(60.0)));
+                assert_eq!((shares.of(7), shares.together(|_| true)), (Some(60.0), Some(60.0)));
             }
         }
         // Of a process that is there, such a sample says nothing, and not that it used nothing.
@@ -340,17 +342,17 @@ mod tests {
     fn what_is_not_known_is_not_zero() {
         let now = [DAY, BOOT];
         let mut shares = Shares::default();
-        assert_eq!((shares.of(7), shares.all_together()), (None, None));
+        assert_eq!((shares.of(7), shares.together(|_| true)), (None, None));
         shares.read(now, |_| Some(Vec::new()));
         assert_eq!(shares.of(7), None, "there is no time before it");
         shares.read(now.map(|clock| clock + SECOND), |_| Some(Vec::new()));
-        assert_eq!((shares.of(7), shares.all_together()), (Some(0.0), Some(0.0)), "nobody used it");
+        assert_eq!((shares.of(7), shares.together(|_| true)), (Some(0.0), Some(0.0)), "nobody used it");
         shares.read(now.map(|clock| clock + 2 * SECOND), |_| None);
-        assert_eq!((shares.of(7), shares.all_together()), (None, None));
+        assert_eq!((shares.of(7), shares.together(|_| true)), (None, None));
         // Stamps of a clock that is not known.
         for tick in 0..3 {
             shares.read(now.map(|clock| clock + tick * SECOND), |_| Some(vec![sample(7, 50, 900_000 * SECOND + tick)]));
-            assert_eq!((shares.of(7), shares.all_together()), (None, None));
+            assert_eq!((shares.of(7), shares.together(|_| true)), (None, None));
         }
     }
 }

@@ -53,6 +53,9 @@ struct Sample {
 
 pub(crate) fn put_sample(device: &Device, sample: nvmlGpmSample_t) -> nvmlReturn_t {
     let Some(multiprocessors) = device.gpm else { return NOT_SUPPORTED };
+    if device.gpm_fails {
+        return nvmlReturn_enum_NVML_ERROR_UNKNOWN;
+    }
     // SAFETY: it is one of `nvmlGpmSampleAlloc`, which nobody else uses now.
     unsafe { *sample.cast::<Sample>() = Sample { multiprocessors, pcie: device.gpm_pcie, at: Instant::now() } };
     SUCCESS

@@ -65,6 +65,8 @@ pub struct Device {
     pub ecc: [u64; 2],
     /// Use of the multiprocessors, where the device can count it.
     pub gpm: Option<f64>,
+    /// It cannot do so now.
+    pub gpm_fails: bool,
     /// Sent and received, in MiB/s, as the same counters tell.
     pub gpm_pcie: [f64; 2],
     pub processes: Vec<Process>,
@@ -146,6 +148,7 @@ impl Default for Device {
             link_megabytes_per_sec: 26_562,
             ecc: [0, 0],
             gpm: None,
+            gpm_fails: false,
             gpm_pcie: [0.0, 0.0],
             processes: Vec::new(),
             churn: false,
