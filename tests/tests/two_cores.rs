@@ -120,11 +120,13 @@ fn two_versions_of_the_core_are_linked_into_one_program() {
     };
     fs::create_dir(folder.path().join("before")).unwrap();
     let mut copy = Command::new("cp");
-    assert!(copy.arg("-r").arg(root.join("core")).arg(folder.path().join("before")).status().unwrap().success());
+    // What it is made of as well.
+    copy.arg("-r").args(["core", "json"].map(|part| root.join(part))).arg(folder.path().join("before"));
+    assert!(copy.status().unwrap().success());
     let workspace = fs::read_to_string(root.join("Cargo.toml")).unwrap();
     let members = workspace.lines().find(|line| line.starts_with("members = ")).unwrap();
     let version = workspace.lines().find(|line| line.starts_with("version = ")).unwrap();
-    let before = workspace.replace(members, "members = [\"core\"]").replace(version, "version = \"0.0.9\"");
+    let before = workspace.replace(members, "members = [\"core\", \"json\"]").replace(version, "version = \"0.0.9\"");
     let default = before.lines().find(|line| line.starts_with("default-members = ")).unwrap();
     write("before/Cargo.toml", &before.replace(default, ""));
     write("program/Cargo.toml", &MANIFEST.replace("ROOT", root.to_str().unwrap()));
