@@ -56,7 +56,12 @@ fn one_that_is_bound_does_not_bind_the_others() {
     let cpu = first_cpu();
     let script = format!("taskset -c {cpu} {JOB} burn 1 400; true");
     assert_eq!(cpus(&last(&["-i", "0.1", "--no-cgroup"], &["sh", "-c", &script])).1, count);
-    assert_eq!(cpus(&last(&["-i", "0.1", "--no-cgroup"], &[JOB, "bind-first-thread", &cpu, "400"])).1, count);
+    let recording = Recording::new();
+    let path = recording.path();
+    let mut tracker = command(tracker());
+    tracker.args(["-i", "0.1", "--no-cgroup", "-o"]).arg(&path).args(["--", JOB, "bind-first-thread", &cpu]).arg(&path);
+    recording.run(&mut tracker);
+    assert_eq!(cpus(&recording.samples().pop().unwrap()).1, count);
 }
 
 /// Where each cgroup counts its own: the kernel sums them up in v2.

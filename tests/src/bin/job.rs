@@ -32,7 +32,7 @@ fn main() -> anyhow::Result<()> {
         "send" => send(&arguments[1], number(2)?)?,
         "receive" => receive(&arguments[1])?,
         "storm" => storm(number(1)?)?,
-        "bind-first-thread" => bind_first_thread(number(1)? as usize, Duration::from_millis(number(2)?))?,
+        "bind-first-thread" => bind_first_thread(number(1)? as usize, &arguments[2])?,
         "children" => children(number(1)?)?,
         "until" => until(&arguments[1], number(2)? as usize, &arguments[3])?,
         "dead-fuse" => dead_fuse(&arguments[1])?,
@@ -53,13 +53,24 @@ fn burn(threads: u64, time: Duration) {
     println!("{} {}", cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9, start.elapsed().as_secs_f64());
 }
 
-/// Binds the first thread to one CPU, beside another one that may use all.
-fn bind_first_thread(cpu: usize, time: Duration) -> anyhow::Result<()> {
-    let other = std::thread::spawn(move || std::thread::sleep(time));
+/// Binds the first thread to one CPU, beside another one that may use all, until ten more samples are in the recording. Both
+/// end at once: there is no moment with the first one alone.
+fn bind_first_thread(cpu: usize, recording: &str) -> anyhow::Result<()> {
+    std::thread::spawn(|| {
+        loop {
+            std::thread::park();
+        }
+    });
     let mut cpus = rustix::thread::CpuSet::new();
     cpus.set(cpu);
     rustix::thread::sched_setaffinity(None, &cpus)?;
-    other.join().map_err(|_| anyhow::anyhow!("it panicked"))
+    let samples = || std::fs::read_to_string(recording).unwrap_or_default().lines().count();
+    let (enough, deadline) = (samples() + 10, Instant::now() + Duration::from_secs(120));
+    while samples() < enough {
+        anyhow::ensure!(Instant::now() < deadline, "{recording} has no more samples");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::process::exit(0)
 }
 
 /// Waits until so many lines of a file contain the text, for two minutes at most.
