@@ -27,9 +27,7 @@ pub trait Section: Serialize + JsonSchema + Default + Clone + Send + Sync + 'sta
 }
 
 /// A section whose type is not known, for a walk through serde.
-trait AnySection: erased_serde::Serialize + Send + Sync {
-    fn as_any(&self) -> &dyn Any;
-    fn as_any_mut(&mut self) -> &mut dyn Any;
+trait AnySection: Any + erased_serde::Serialize + Send + Sync {
     fn copy(&self) -> Box<dyn AnySection>;
     fn without_deltas(&self) -> Option<Box<dyn AnySection>>;
     fn is_internal(&self) -> bool;
@@ -38,14 +36,6 @@ trait AnySection: erased_serde::Serialize + Send + Sync {
 impl<T: Section> AnySection for T {
     fn is_internal(&self) -> bool {
         T::IS_INTERNAL
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 
     fn copy(&self) -> Box<dyn AnySection> {
@@ -68,14 +58,6 @@ pub(crate) struct JsonSection {
 impl AnySection for JsonSection {
     fn is_internal(&self) -> bool {
         false
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 
     fn copy(&self) -> Box<dyn AnySection> {
@@ -108,7 +90,8 @@ pub(crate) struct Slot {
 
 impl Slot {
     pub(crate) fn get<T: 'static>(&self) -> Option<&T> {
-        if self.type_id == TypeId::of::<T>() { self.value.as_any().downcast_ref() } else { None }
+        let value: &dyn Any = &*self.value;
+        if self.type_id == TypeId::of::<T>() { value.downcast_ref() } else { None }
     }
 
     pub(crate) fn is_json(&self) -> bool {
@@ -143,7 +126,8 @@ impl Sections {
         };
         let slot = &mut self.slots[index];
         slot.fresh = true;
-        match slot.value.as_any_mut().downcast_mut() {
+        let value: &mut dyn Any = &mut *slot.value;
+        match value.downcast_mut() {
             Some(section) => section,
             None => unreachable!("the slot was found by its type"),
         }

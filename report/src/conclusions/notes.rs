@@ -2,13 +2,15 @@
 
 use resource_tracker_metrics::ProcessAccounting;
 
+use crate::outcome::OutcomeSummary;
 use crate::phases::PhaseSummary;
 use crate::summary::{FEWEST_SAMPLES, Summary};
 use crate::units::{memory, number};
 
 /// Each rule, in the order of the notes.
-const RULES: [fn(&Summary) -> Option<String>; 14] = [
+const RULES: [fn(&Summary) -> Option<String>; 15] = [
     unknown_end,
+    failure,
     oom_kills,
     throttled,
     unused_gpu,
@@ -33,6 +35,14 @@ pub(super) fn notes(summary: &Summary) -> Vec<String> {
 fn unknown_end(summary: &Summary) -> Option<String> {
     (summary.advice.is_some() && summary.outcome.is_none())
         .then(|| "how it ended is not known, nor what it needed after the last sample: it may be more".to_owned())
+}
+
+/// Why there is no advice. Where memory ran out, that is said in its place.
+fn failure(summary: &Summary) -> Option<String> {
+    let failed = summary.outcome.as_ref().is_some_and(OutcomeSummary::is_failure);
+    let explains = summary.tells_enough() && summary.job.is_some() && oom_kills(summary).is_none();
+    (failed && explains)
+        .then(|| "it failed, perhaps before it took most: its figures say little of what to ask for".to_owned())
 }
 
 fn oom_kills(summary: &Summary) -> Option<String> {
