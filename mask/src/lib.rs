@@ -83,6 +83,8 @@ fn masked(words: &[String], depth: u32) -> Vec<String> {
             return MASK.to_owned();
         }
         if let Some(masked) = by_tool {
+            // `-psecret1` can as well be the name of the next one.
+            is_value |= word.starts_with('-') && is_secret(word);
             return masked;
         }
         let (masked, names_next) = masked_word(word, depth);

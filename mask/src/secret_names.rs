@@ -92,6 +92,13 @@ pub(super) fn is_secret(name: &str) -> bool {
     is_secret_word(name) || is_key(name)
 }
 
+/// Whether it is the name of a secret and nothing else, such as `-password`: not `-psecret1`, which can be an option `-p` with
+/// its value.
+pub(super) fn is_whole_secret(name: &str) -> bool {
+    let name = name.trim_start_matches('-');
+    name == "pass" || PARTS.contains(&name) || LAST_WORDS.contains(&name)
+}
+
 /// Whether a word is the name of a secret without being an option: `aws configure set aws_secret_access_key X`. Names
 /// of keys are too often things: `apt-key add`.
 pub(super) fn is_bare_secret(word: &str) -> bool {

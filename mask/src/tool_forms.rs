@@ -1,7 +1,7 @@
 //! Where some tools take a password without a name before it.
 
 use crate::accounts::{is_url, without_password};
-use crate::secret_names::{is_name, is_secret};
+use crate::secret_names::{is_name, is_secret, is_whole_secret};
 
 /// Tools (`*`: all whose names begin so), and how a password X is given to them: behind words that follow the tool, among
 /// which other options may stand. `_` is any word, `a|b` one of both, `-p~X` is `-p X`, `-pX` and, as the last of several
@@ -178,12 +178,13 @@ fn filled(word: &str, form: &str) -> Option<String> {
 
 /// `-password X` is read by its name.
 fn is_password(word: &str, behind: &str) -> bool {
-    !behind.is_empty() && !is_ports(behind) && !is_secret(word)
+    !behind.is_empty() && !is_ports(behind) && !is_whole_secret(word)
 }
 
 /// `8080:80`, which containers have.
 fn is_ports(text: &str) -> bool {
-    text.contains(':') && text.bytes().all(|byte| byte.is_ascii_digit() || b":.".contains(&byte))
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.contains(':') && text.split([':', '.']).all(is_number)
 }
 
 /// `-sSLu`, where `-u` is the option.
@@ -251,6 +252,10 @@ mod tests {
             ("wandb¦login¦--host¦https://h¦X", "wandb¦login¦--host¦https://h¦***"),
             ("nuget¦push¦a.nupkg¦-s¦https://h/v3¦-k¦X", "nuget¦push¦a.nupkg¦-s¦https://h/v3¦-k¦***"),
             ("sshpass¦-pshop¦ssh¦h", "sshpass¦-p***¦ssh¦h"),
+            // Whether it is a value or a name, nobody knows: both are masked.
+            ("mysql¦-psecret1¦shop¦-e¦select 1", "mysql¦-p***¦***¦-e¦select 1"),
+            ("mysql¦-pAaAAa-_Pw¦shop", "mysql¦-p***¦***"),
+            ("mysql¦-password¦x", "mysql¦-password¦***"),
             ("sudo¦useradd¦-mp¦X¦me", "sudo¦useradd¦-mp¦***¦me"),
             ("zip¦-rP¦X¦a.zip¦src", "zip¦-rP¦***¦a.zip¦src"),
             ("mc¦alias¦set¦a¦http://h¦AKEY¦X", "mc¦alias¦set¦a¦http://h¦AKEY¦***"),
