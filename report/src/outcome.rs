@@ -27,11 +27,6 @@ impl OutcomeSummary {
         let (exit_code, signal) = (outcome.exit_code, outcome.signal);
         (exit_code.is_some() || signal.is_some()).then(|| Self { exit_code, signal, ..Self::default() })
     }
-
-    /// Whether a signal ended the command, or it ended with another code than 0.
-    pub(crate) fn is_failure(&self) -> bool {
-        self.signal.is_some() || self.exit_code.is_some_and(|code| code != 0)
-    }
 }
 
 impl From<&OutcomeMetrics> for OutcomeSummary {

@@ -230,11 +230,11 @@ fn statistics_are_those_of_duckdb_and_pandas() {
 
 #[test]
 fn a_summary_is_said_at_the_end_when_it_is_asked_for() {
-    let output = track(["-i", "100ms", "-q", "--summary", "--", "sh", "-c", "sleep 0.6; exit 3"]);
+    let output = track(["-i", "100ms", "-q", "--summary", "--", "sh", "-c", "sleep 1.2; exit 3"]);
     let said = text(&output.stderr);
     let (_, after) = said.split_once("\nexited with 3 after ").unwrap_or_else(|| panic!("{said}"));
     let secs: f64 = after.split(' ').next().unwrap().parse().unwrap();
-    assert!(said.lines().count() <= 20 && secs >= 0.6, "{said}");
+    assert!(said.lines().count() <= 20 && secs >= 1.2, "{said}");
     assert!(said.contains("\nCPU ") && said.contains("\nMemory ") && !said.contains('\x1b'), "{said}");
     assert!(said.contains("\nNote       it failed") && !said.contains("\nAsk for"), "{said}");
     assert_eq!((output.status.code(), output.stdout.len()), (Some(3), 0));

@@ -3,7 +3,6 @@
 use crate::advice::{Advice, GpuVendor, Gpus, UsedGpus};
 use crate::bound::Resource;
 use crate::job::JobSummary;
-use crate::outcome::OutcomeSummary;
 use crate::summary::Summary;
 
 /// `None` when no job was tracked, or for too short a time, and when it failed.
@@ -12,7 +11,7 @@ pub(super) fn advice(summary: &Summary) -> Option<Advice> {
         return None;
     }
     // A job that failed may not have reached what it needs most for.
-    if summary.outcome.as_ref().is_some_and(OutcomeSummary::is_failure) {
+    if summary.has_failed() {
         return None;
     }
     let job = summary.job.as_ref()?;

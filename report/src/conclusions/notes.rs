@@ -2,7 +2,6 @@
 
 use resource_tracker_metrics::ProcessAccounting;
 
-use crate::outcome::OutcomeSummary;
 use crate::phases::PhaseSummary;
 use crate::summary::{FEWEST_SAMPLES, Summary};
 use crate::units::{memory, number};
@@ -39,9 +38,8 @@ fn unknown_end(summary: &Summary) -> Option<String> {
 
 /// Why there is no advice. Where memory ran out, that is said in its place.
 fn failure(summary: &Summary) -> Option<String> {
-    let failed = summary.outcome.as_ref().is_some_and(OutcomeSummary::is_failure);
     let explains = summary.tells_enough() && summary.job.is_some() && oom_kills(summary).is_none();
-    (failed && explains)
+    (explains && summary.has_failed())
         .then(|| "it failed, perhaps before it took most: its figures say little of what to ask for".to_owned())
 }
 
