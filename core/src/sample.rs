@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use crate::job::Run;
 use crate::name::name_forever;
 use crate::parts::Parts;
-use crate::section::{JsonSection, Slot};
+use crate::section::{JsonSection, Slot, write_members};
 pub use crate::section::{Section, SectionEntry, Sections};
 
 /// No sample has more sections, or longer names.
@@ -190,14 +190,7 @@ impl Sample {
         json::append(line, &self.run.job.name)?;
         json::key(line, "pid")?;
         json::append(line, &self.run.pid)?;
-        let sections: Vec<_> = self.sections().collect();
-        for (index, (name, _)) in sections.iter().enumerate() {
-            let is_same = |other: &&(&str, _)| other.0 == *name;
-            if !sections[..index].iter().any(|other| is_same(&other)) {
-                json::key(line, name)?;
-                json::append_joined(line, &mut sections[index..].iter().filter(is_same).map(|(_, section)| *section))?;
-            }
-        }
+        write_members(line, || self.sections())?;
         // The version key is named after the program that embeds the tracker.
         json::key(line, &format!("{}-version", self.run.program))?;
         json::append(line, &self.run.version)?;

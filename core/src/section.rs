@@ -182,13 +182,25 @@ impl Sections {
     /// Appends them to `line` as one JSON object.
     pub(crate) fn write_json(&self, line: &mut Vec<u8>) -> serde_json::Result<()> {
         line.push(b'{');
-        for (name, section) in self.fresh() {
-            json::key(line, name)?;
-            json::append(line, &section)?;
-        }
+        write_members(line, || self.fresh())?;
         line.push(b'}');
         Ok(())
     }
+}
+
+/// Appends sections as members of an object; those of one name are one.
+pub(crate) fn write_members<'a, Named>(line: &mut Vec<u8>, sections: impl Fn() -> Named) -> serde_json::Result<()>
+where
+    Named: Iterator<Item = (&'static str, &'a dyn erased_serde::Serialize)>,
+{
+    for (index, (name, _)) in sections().enumerate() {
+        if sections().take(index).all(|(other, _)| other != name) {
+            json::key(line, name)?;
+            let of_name = sections().skip(index).filter(|(other, _)| *other == name);
+            json::append_joined(line, &mut of_name.map(|(_, section)| section))?;
+        }
+    }
+    Ok(())
 }
 
 /// A section type that is linked in: its name and schema, for `schema`, docs and sinks that need metric names.
@@ -250,4 +262,38 @@ macro_rules! register_section {
     ($type:ty) => {
         $crate::register_section!(entry $crate::SectionEntry::new::<$type>());
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default, Clone, Serialize, JsonSchema)]
+    struct One {
+        a: u32,
+    }
+
+    impl Section for One {
+        const NAME: &'static str = "both";
+    }
+
+    #[derive(Default, Clone, Serialize, JsonSchema)]
+    struct Other {
+        b: u32,
+    }
+
+    impl Section for Other {
+        const NAME: &'static str = "both";
+    }
+
+    #[test]
+    fn two_sections_of_one_name_are_one_also_for_a_plugin() -> serde_json::Result<()> {
+        let mut sections = Sections::default();
+        sections.section::<One>().a = 1;
+        sections.section::<Other>().b = 2;
+        let mut line = Vec::new();
+        sections.write_json(&mut line)?;
+        assert_eq!(String::from_utf8_lossy(&line), r#"{"both":{"a":1,"b":2}}"#);
+        Ok(())
+    }
 }

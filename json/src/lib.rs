@@ -92,8 +92,10 @@ fn join(line: &mut Vec<u8>, start: usize, joint: usize) {
     let ends = (line[start], line[joint - 1], line[joint], line[line.len() - 1]);
     match ends {
         (b'{', b'}', b'{', b'}') | (b'[', b']', b'[', b']') => {
-            let left_is_empty = joint - start == 2;
-            let right_is_empty = line.len() - joint == 2;
+            // A plugin's can have blanks.
+            let is_empty = |part: &[u8]| part[1..part.len() - 1].iter().all(u8::is_ascii_whitespace);
+            let left_is_empty = is_empty(&line[start..joint]);
+            let right_is_empty = is_empty(&line[joint..]);
             match (left_is_empty, right_is_empty) {
                 (_, true) => line.truncate(joint),
                 (true, false) => drop(line.drain(start..joint)),
@@ -129,6 +131,9 @@ mod tests {
         assert_eq!(joined(&["[1]", "[2,3]", "[4]"]), "[1,2,3,4]");
         assert_eq!(joined(&["[]", "[1]", "[]"]), "[1]");
         assert_eq!(joined(&["{}", "{}"]), "{}");
+        assert_eq!(joined(&["{ }", r#"{"a":1}"#]), r#"{"a":1}"#);
+        assert_eq!(joined(&[r#"{"a":1}"#, "{ }", r#"{ "b":2 }"#]), r#"{"a":1, "b":2 }"#);
+        assert_eq!(joined(&["[ ]", "[1]", "[ ]"]), "[1]");
         assert_eq!(joined(&[r#"{"a":1}"#, "[1]"]), r#"{"a":1}"#);
     }
 

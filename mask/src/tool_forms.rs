@@ -131,7 +131,10 @@ impl Form {
                 return None;
             }
             let masked = filled(behind.filter(|behind| is_password(word, behind))?, value)?;
-            self.seen = self.parts.len();
+            // What can as well be another option does not end it.
+            if !is_secret(word) {
+                self.seen = self.parts.len();
+            }
             return Some(format!("{option}{masked}"));
         }
         // Options of no interest, and what is asked: `wandb login --host https://h X`.

@@ -70,7 +70,8 @@ impl Cgroup {
 
     fn throttled_pct(&self) -> Option<f64> {
         match self.periods.sum().zip(self.throttled_periods.sum()) {
-            Some((0, _)) => Some(0.0),
+            // Nothing is told where the quota is that of a group above.
+            Some((0, _)) => None,
             Some((periods, throttled)) => Some(100.0 * throttled as f64 / periods as f64),
             None => self.throttled_pct.mean(),
         }

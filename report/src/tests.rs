@@ -155,6 +155,14 @@ fn what_held_it_up() {
         // On a machine with v1, another hierarchy than that of the cgroup can have the quota.
         (both(at_limit(2.0), &cgroup(&json!({ "cpu_limit_cores": 2.0 }))), Some(Resource::CpuLimit)),
         (both(at_limit(2.0), &cgroup(&json!({ "cpu_limit_cores": 4.0 }))), Some(Resource::Cpu)),
+        // The quota is that of a group above, which counts the periods.
+        (
+            both(
+                at_limit(2.0),
+                &cgroup(&json!({ "cpu_limit_cores": 2.0, "cpu_periods": 0, "cpu_throttled_periods": 0 })),
+            ),
+            Some(Resource::CpuLimit),
+        ),
         (cgroup(&json!({ "oom_kills": 1 })), Some(Resource::Memory)),
         (gpu(95.0, 0.95, 9000.0), Some(Resource::Gpu)),
         // It waits for the GPU, with one busy thread; or its use of the GPU is not known.

@@ -112,17 +112,21 @@ fn parts_have_a_use_of_their_own() {
 /// A reading that fails is null, and those after it are there again.
 #[test]
 fn a_sample_of_the_counters_that_fails_is_one_without() {
-    let nvml = Nvml::new(json!({ "devices": [{ "gpm": 62.5, "gpm_fails": false }] }));
+    let device = json!({ "gpm": 62.5, "gpm_fails": false, "gpm_pcie": [100.0, 50.0], "pcie": [1_500, 2_500] });
+    let nvml = Nvml::new(json!({ "devices": [device] }));
     let recording = Recording::new();
     let set = |fails: bool| format!("sed -i 's/\"gpm_fails\":{}/\"gpm_fails\":{fails}/' \"$FAKE_NVML\"", !fails);
     let told = |value: &str, times: usize| recording.until(times, &format!("\"sm_utilization_pct\":{value}"));
-    let script = [told("62.5", 2), set(true), told("null", 4), set(false), told("62.5", 6)];
+    let watched = recording.until(2, "\"pcie_tx_bytes_per_sec\":1500000.0");
+    let script = [told("62.5", 2), set(true), told("null", 4), watched, set(false), told("62.5", 6)];
     nvml.record(&recording, &["-i", "0.15"], &script.join("; "));
     let all = recording.samples();
     let told: Vec<Json> = all.iter().map(|sample| sample["gpu"][0]["sm_utilization_pct"].clone()).collect();
     let last_failed = told[..told.len() - 1].iter().rposition(|pct| *pct == json!(null)).unwrap();
     let [before, after] = [&told[..last_failed], &told[last_failed + 1..]];
     assert!([before, after].iter().all(|part| part.contains(&json!(62.5))), "{told:?}");
+    let last = &all[all.len() - 2]["gpu"][0];
+    assert_eq!(last["pcie_tx_bytes_per_sec"], json!(100.0 * 1_048_576.0), "it is counted again");
 }
 
 /// "PCIe transmit bytes. Value can be wrapped."; "querying a byte counter over a 20ms interval" without it.

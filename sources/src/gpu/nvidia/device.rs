@@ -115,13 +115,12 @@ impl Device {
         metrics.energy_joules = gained(&mut self.energy, millijoules).map(|millijoules| millijoules as f64 / 1e3);
         self.links.fill(&mut metrics, library, &handle, count);
         self.processes.fill(&mut metrics, library, &handle, count, tree, namespace);
-        let supports = || handle.gpm_support().unwrap_or(false);
-        let counted = self.gpm.read(library, supports, || handle.gpm_sample());
+        let counted = self.gpm.read(library, || handle.gpm_support(), || handle.gpm_sample());
         metrics.sm_utilization_pct = counted.sm_utilization_pct;
         let (tx, rx) = self.pcie.rates(&metrics, library, &handle, count);
         metrics.pcie_tx_bytes_per_sec = tx.or(counted.pcie_tx);
         metrics.pcie_rx_bytes_per_sec = rx.or(counted.pcie_rx);
-        self.tells_pcie = self.gpm.is_supported() || tx.or(rx).is_some();
+        self.tells_pcie = self.gpm.is_at_work() || tx.or(rx).is_some();
         let is_divided = self.calls.mig.get(count, || handle.mig_mode().ok().map(|mode| mode.current == 1));
         if is_divided != Some(true) {
             self.parts.clear();

@@ -26,41 +26,54 @@ pub(super) struct Counted {
     pub(super) pcie_rx: Option<f64>,
 }
 
+/// A device that failed is left alone for so long.
+const PAUSE: Duration = Duration::from_secs(1);
+
 #[derive(Default)]
 pub(super) struct Gpm {
     is_supported: Option<bool>,
+    /// When it failed, if it did when it was asked last.
+    failed: Option<Instant>,
     before: Option<(GpmSample<'static>, Instant)>,
     counted: Counted,
 }
 
 impl Gpm {
-    pub(super) fn is_supported(&self) -> bool {
-        self.is_supported == Some(true)
+    /// Whether the device counts, and did so when it was asked last.
+    pub(super) fn is_at_work(&self) -> bool {
+        self.is_supported == Some(true) && self.failed.is_none()
     }
 
     /// What was counted since the sample before. `supports` and `sample` ask NVML.
     pub(super) fn read(
         &mut self,
         library: &'static Library,
-        supports: impl FnOnce() -> bool,
+        supports: impl FnOnce() -> Result<bool, NvmlError>,
         sample: impl FnOnce() -> Result<GpmSample<'static>, NvmlError>,
     ) -> Counted {
-        if !*self.is_supported.get_or_insert_with(supports) {
+        let now = Instant::now();
+        let is_left_alone = self.failed.is_some_and(|at| now.saturating_duration_since(at) < PAUSE);
+        if self.is_supported == Some(false) || is_left_alone {
             return Counted::default();
         }
-        let now = Instant::now();
         if self.before.as_ref().is_some_and(|(_, at)| now.saturating_duration_since(*at) <= APART) {
             return self.counted;
         }
-        let sample = match sample() {
+        let is_supported = self.is_supported.map_or_else(supports, Ok);
+        let sample = match is_supported.and_then(|is| if is { sample() } else { Err(NvmlError::NotSupported) }) {
             Ok(sample) => sample,
             Err(error) => {
                 // Others can be of this moment.
-                let is_for_good = matches!(error, NvmlError::NotSupported | NvmlError::NoPermission);
-                *self = Self { is_supported: Some(!is_for_good), ..Self::default() };
+                let is_for_good = matches!(
+                    error,
+                    NvmlError::NotSupported | NvmlError::NoPermission | NvmlError::FailedToLoadSymbol(_)
+                );
+                let is_supported = if is_for_good { Some(false) } else { self.is_supported };
+                *self = Self { is_supported, failed: Some(now), ..Self::default() };
                 return Counted::default();
             }
         };
+        (self.is_supported, self.failed) = (Some(true), None);
         self.counted =
             self.before.as_ref().map_or_else(Counted::default, |(before, _)| between(library, before, &sample));
         self.before = Some((sample, now));
@@ -69,7 +82,7 @@ impl Gpm {
 
     /// Gives its sample back, before NVML is let go of.
     pub(super) fn let_go(&mut self) {
-        *self = Self { is_supported: self.is_supported, ..Self::default() };
+        *self = Self { is_supported: self.is_supported, failed: self.failed, ..Self::default() };
     }
 }
 

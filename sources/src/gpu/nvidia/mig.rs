@@ -57,8 +57,7 @@ pub(super) fn read(
         set_vram(&mut metrics, memory.map(|(total, _)| total), memory.map(|(_, used)| used));
         if let Some(instance) = part.instance {
             // The whole device is asked, because the handle of a part is not asked whether it counts.
-            let supports = || whole.gpm_support().unwrap_or(false);
-            let counted = part.gpm.read(library, supports, || whole.gpm_mig_sample(instance));
+            let counted = part.gpm.read(library, || whole.gpm_support(), || whole.gpm_mig_sample(instance));
             metrics.sm_utilization_pct = counted.sm_utilization_pct;
         }
         let listed = processes::list(library, &handle, namespace);

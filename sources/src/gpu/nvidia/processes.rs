@@ -15,6 +15,11 @@ use super::shares::{Shares, clocks};
 #[derive(Default)]
 pub(super) struct Processes {
     listed: Paced<Listed>,
+    /// Those that were listed last, and before that: one that has ended since was at work nevertheless.
+    last: Vec<u32>,
+    before: Vec<u32>,
+    /// Those that have a share and were not listed when it was looked.
+    strangers: Vec<u32>,
     read: Paced<()>,
     shares: Shares,
 }
@@ -40,9 +45,8 @@ impl Processes {
         tree: Option<&[i32]>,
         namespace: &mut Namespace,
     ) {
-        let Self { listed, read, shares } = self;
-        read.get(count, || {
-            shares.read(clocks(), |since| match handle.process_utilization_stats(since) {
+        self.read.get(count, || {
+            self.shares.read(clocks(), |since| match handle.process_utilization_stats(since) {
                 Ok(samples) => Some(samples),
                 // It has no sample, which is no error.
                 Err(NvmlError::NotFound) => Some(Vec::new()),
@@ -50,18 +54,40 @@ impl Processes {
             });
             Some(())
         });
-        let listed = listed.get(count, || list(library, handle, namespace));
+        let are_named_alike = namespace.is_initial() || library.driver.translates_samples();
+        let mut listed = self.listed.get(count, || list(library, handle, namespace));
+        self.remember(listed.as_ref());
+        if are_named_alike && listed.is_some() && self.has_newcomer() {
+            listed = self.listed.fresh(count, true, || list(library, handle, namespace));
+            self.remember(listed.as_ref());
+            self.strangers = self.shares.pids().filter(|pid| !self.is_listed(*pid)).collect();
+        }
         metrics.process_count = listed.as_ref().map(|listed| listed.computing);
         let Some(Listed { memory, mps, .. }) = listed else { return };
-        let are_named_alike = namespace.is_initial() || library.driver.translates_samples();
-        let is_listed = |pid| !are_named_alike || memory.iter().any(|(listed, _)| *listed == pid);
-        metrics.process_sm_utilization_pct = shares.together(is_listed);
+        metrics.process_sm_utilization_pct = self.shares.together(|pid| !are_named_alike || self.is_listed(pid));
+        let shares = &self.shares;
         // The driver may count the work of a client of MPS to the server.
         let is_known = |pid: u32, share: f64| are_named_alike && (share > 0.0 || !mps.contains(&pid));
         let share = |pid: u32| shares.of(pid).filter(|share| is_known(pid, *share));
         // Where the list has only what is in this namespace, a device may be busy with the work of others.
         let busy = metrics.utilization_pct.filter(|_| !library.driver.translates_lists());
         metrics.processes = namespace.those_in(tree, Some(memory), busy, share);
+    }
+
+    fn remember(&mut self, listed: Option<&Listed>) {
+        let pids: Vec<u32> = listed.into_iter().flat_map(|listed| &listed.memory).map(|(pid, _)| *pid).collect();
+        if pids != self.last {
+            self.before = std::mem::replace(&mut self.last, pids);
+        }
+    }
+
+    fn is_listed(&self, pid: u32) -> bool {
+        self.last.contains(&pid) || self.before.contains(&pid)
+    }
+
+    /// Whether one may have begun to work since the list was read. It is looked for once.
+    fn has_newcomer(&self) -> bool {
+        self.shares.pids().any(|pid| !self.is_listed(pid) && !self.strangers.contains(&pid))
     }
 }
 

@@ -70,6 +70,11 @@ impl Shares {
         self.shares.as_ref()?.get(&pid).copied().unwrap_or(Some(0.0))
     }
 
+    /// The processes that have a share, or had use of which the share is not known.
+    pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
+        self.shares.iter().flat_map(HashMap::keys).copied()
+    }
+
     /// The shares of these processes together. Of others, which the device does not list, a sample may be invalid.
     pub(super) fn together(&self, is_listed: impl Fn(u32) -> bool) -> Option<f64> {
         let listed = self.shares.as_ref()?.iter().filter(|(pid, _)| is_listed(**pid));
