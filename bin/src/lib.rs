@@ -115,7 +115,8 @@ fn run(arguments: Vec<OsString>, inherited: &Inherited) -> Ending {
         Some(Action::Compare(tool)) => commands::compare(&cli, tool),
         Some(Action::View { speed, file }) => commands::view(&cli, inherited, file.as_deref(), *speed),
         Some(Action::Mark { begin, end, name }) => commands::mark(name.as_deref(), *begin, *end),
-        Some(Action::Schema { markdown }) => commands::schema(&cli, *markdown),
+        Some(Action::Schema { metrics: true, .. }) => commands::metrics(&cli),
+        Some(Action::Schema { markdown, .. }) => commands::schema(&cli, *markdown),
         Some(Action::Upload { dry_run, directory }) => commands::upload(&cli, *dry_run, directory.as_deref()),
         Some(Action::Completions { shell, at: None, .. }) => commands::completions(*shell),
         Some(Action::Completions { shell, at: Some(place), words }) => {

@@ -56,6 +56,9 @@ pub(crate) enum Action {
         /// Print it as tables for people
         #[arg(long)]
         markdown: bool,
+        /// Print what OpenTelemetry and Prometheus call its figures, as a table
+        #[arg(long, conflicts_with = "markdown")]
+        metrics: bool,
     },
     /// Send what earlier runs could not send to Sentinel, and exit 1 if anything is left
     Upload {

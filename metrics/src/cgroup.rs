@@ -24,7 +24,7 @@ pub struct CgroupMetrics {
     #[schemars(transform = Info)]
     pub cpuset_cpus: Option<String>,
     /// Cores that were used; null in the sample in which the job has gone to another cgroup. v2 `cpu.stat`, `usage_usec`; v1 `cpuacct.usage`
-    #[schemars(transform = Gauge("cores"))]
+    #[schemars(transform = Gauge("cores").named("container.cpu.usage", &[]))]
     pub cpu_used_cores: Option<f64>,
     /// Enforcement periods that ended: 100 ms each, unless somebody set another length. Those in which it had nothing to do do not count. `cpu.stat`, `nr_periods`
     #[schemars(transform = Delta("periods"))]
@@ -57,18 +57,18 @@ pub struct CgroupMetrics {
     #[schemars(transform = Gauge("MiB"))]
     pub swap_limit_mib: Option<f64>,
     /// Memory that is used, page cache included. v2 `memory.current`, v1 `memory.usage_in_bytes`
-    #[schemars(transform = Gauge("MiB"))]
+    #[schemars(transform = Gauge("MiB").summed("container.memory.usage", &[]))]
     pub memory_used_mib: Option<f64>,
     /// The part of `memory_used_mib` that is in use: without page cache that was not used lately, which the kernel takes back
     /// first. What `kubectl top` shows. `memory.stat`, v2 `inactive_file`, v1 `total_inactive_file`
-    #[schemars(transform = Gauge("MiB"))]
+    #[schemars(transform = Gauge("MiB").summed("container.memory.working_set", &[]))]
     pub memory_working_set_mib: Option<f64>,
     /// The most memory that was ever used since the cgroup was made. v2 `memory.peak`, v1 `memory.max_usage_in_bytes`
     #[schemars(transform = Gauge("MiB"))]
     pub memory_peak_mib: Option<f64>,
     /// The part of `memory_used_mib` that is anonymous: heaps and stacks. Read at most every 100 ms. `memory.stat`, v2 `anon`,
     /// v1 `total_rss`
-    #[schemars(transform = Gauge("MiB"))]
+    #[schemars(transform = Gauge("MiB").summed("container.memory.rss", &[]))]
     pub memory_anon_mib: Option<f64>,
     /// The part that is page cache, which the kernel takes back when memory is short. v2 `file` less `shmem`, v1 `total_cache`
     /// less `total_shmem`
@@ -88,12 +88,12 @@ pub struct CgroupMetrics {
     #[schemars(transform = Delta("processes"))]
     pub oom_kills: Option<u64>,
     /// Bytes read from storage. v2 `io.stat`, `rbytes`; v1 `blkio.throttle.io_service_bytes_recursive`
-    #[schemars(transform = Delta("bytes"))]
+    #[schemars(transform = Delta("bytes").named("container.disk.io", &[("disk.io.direction", "read")]))]
     pub io_read_bytes: Option<u64>,
     /// Bytes that were sent to storage to be written. Where `path` is the cgroup that was made for the job, this is what
     /// the job wrote to disks until now; what is in page cache as yet is not in it. v2 `io.stat`, `wbytes`; v1
     /// `blkio.throttle.io_service_bytes_recursive`, without what went by page cache
-    #[schemars(transform = Delta("bytes"))]
+    #[schemars(transform = Delta("bytes").named("container.disk.io", &[("disk.io.direction", "write")]))]
     pub io_write_bytes: Option<u64>,
     /// Time in which at least one task waited for storage. `io.pressure`, `some`
     #[schemars(transform = Delta("seconds"))]

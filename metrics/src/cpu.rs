@@ -20,17 +20,17 @@ pub struct CpuMetrics {
     pub cores_used: f64,
     /// `utilization_pct` of each logical CPU, in percent of that CPU, in the order of `per_core_cpus`. Coarse over an interval of
     /// a few ticks. `/proc/stat`, lines `cpuN`
-    #[schemars(transform = Gauge("percent"))]
+    #[schemars(transform = Gauge("percent").named("system.cpu.utilization", &[]).of_each("per_core_cpus", "cpu.logical_number"))]
     pub per_core_pct: Vec<f64>,
     /// Which CPUs they are, those that are online, as the kernel writes lists: `0-3,6`. `/proc/stat`, lines `cpuN`
     #[schemars(transform = Info)]
     pub per_core_cpus: String,
     /// CPU time in user mode, nice time included. Guest time is inside. In whole ticks of the kernel. `/proc/stat`, `user` +
     /// `nice`
-    #[schemars(transform = Delta("seconds"))]
+    #[schemars(transform = Delta("seconds").named("system.cpu.time", &[("cpu.mode", "user")]))]
     pub utime_secs: f64,
     /// CPU time in the kernel. In whole ticks of it. `/proc/stat`, `system`
-    #[schemars(transform = Delta("seconds"))]
+    #[schemars(transform = Delta("seconds").named("system.cpu.time", &[("cpu.mode", "system")]))]
     pub stime_secs: f64,
     /// Cores that idled while a task of theirs waited for a disk. Coarse over an interval of a few ticks. `/proc/stat`, `iowait`
     #[schemars(transform = Gauge("cores"))]
@@ -51,7 +51,7 @@ pub struct CpuMetrics {
     #[schemars(transform = Gauge("cores"))]
     pub guest_cores: f64,
     /// Processes that exist. Numeric directories in `/proc`
-    #[schemars(transform = Gauge("processes"))]
+    #[schemars(transform = Gauge("processes").summed("system.process.count", &[]))]
     pub process_count: u32,
     /// Tasks that run or want to, without the tracker's thread that reads it. `/proc/stat`, `procs_running` − 1
     #[schemars(transform = Gauge("tasks"))]

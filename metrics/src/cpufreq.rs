@@ -13,7 +13,7 @@ pub struct CpufreqMetrics {
     #[schemars(transform = Info)]
     pub cpus: String,
     /// Frequency of each of them. `scaling_cur_freq`
-    #[schemars(transform = Gauge("MHz"))]
+    #[schemars(transform = Gauge("MHz").named("system.cpu.frequency", &[]).of_each("cpus", "cpu.logical_number"))]
     pub per_core_mhz: Vec<f64>,
     /// The lowest.
     #[schemars(transform = Gauge("MHz"))]

@@ -1,7 +1,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use resource_tracker_core::unit::{Counter, Gauge};
+use resource_tracker_core::unit::{Attribute, Counter, Gauge};
 
 use super::list_section;
 
@@ -19,6 +19,7 @@ list_section! {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DiskMetrics {
     /// Kernel name of the device, such as `nvme0n1`, or the source of the mount, such as `server:/export`.
+    #[schemars(transform = Attribute("system.device"))]
     pub device: String,
     /// Model of the drive. `/sys/block/DEV/device/model`
     pub model: Option<String>,
@@ -33,7 +34,7 @@ pub struct DiskMetrics {
     #[serde(default, deserialize_with = "known")]
     pub kind: Option<DiskKind>,
     /// Size of the device. `/sys/block/DEV/size` × 512
-    #[schemars(transform = Gauge("bytes"))]
+    #[schemars(transform = Gauge("bytes").summed("system.disk.limit", &[]))]
     pub capacity_bytes: Option<u64>,
     /// Devices that this one stands on: those that it is made of (LVM, RAID, multipath), and the disk with the file of a
     /// loop device. Its I/O is counted there too. `/sys/block/DEV/slaves`, `/sys/block/DEV/loop/backing_file`
@@ -56,10 +57,10 @@ pub struct DiskMetrics {
     #[serde(skip)]
     pub write_bytes: u64,
     /// Bytes read since boot. `/proc/diskstats`, sectors of 512 bytes
-    #[schemars(transform = Counter("bytes"))]
+    #[schemars(transform = Counter("bytes").named("system.disk.io", &[("disk.io.direction", "read")]))]
     pub read_bytes_total: Option<u64>,
     /// Bytes written since boot. `/proc/diskstats`, sectors of 512 bytes
-    #[schemars(transform = Counter("bytes"))]
+    #[schemars(transform = Counter("bytes").named("system.disk.io", &[("disk.io.direction", "write")]))]
     pub write_bytes_total: Option<u64>,
     /// Reads that were completed. `/proc/diskstats`
     #[schemars(transform = Gauge("reads/second"))]
@@ -118,20 +119,22 @@ pub enum DiskKind {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DiskMountMetrics {
     /// Where it is mounted. `/proc/self/mountinfo`
+    #[schemars(transform = Attribute("system.filesystem.mountpoint"))]
     pub mount_point: String,
     /// Type of file system, such as `ext4`. `/proc/self/mountinfo`
+    #[schemars(transform = Attribute("system.filesystem.type"))]
     pub filesystem: String,
     /// Size of the file system. `statvfs`, `f_blocks` × `f_frsize`
-    #[schemars(transform = Gauge("bytes"))]
+    #[schemars(transform = Gauge("bytes").summed("system.filesystem.limit", &[]))]
     pub total_bytes: Option<u64>,
     /// What unprivileged users can still write. `statvfs`, `f_bavail` × `f_frsize`
-    #[schemars(transform = Gauge("bytes"))]
+    #[schemars(transform = Gauge("bytes").summed("system.filesystem.usage", &[("system.filesystem.state", "free")]))]
     pub available_bytes: Option<u64>,
     /// What is occupied. `statvfs`, (`f_blocks` − `f_bfree`) × `f_frsize`
-    #[schemars(transform = Gauge("bytes"))]
+    #[schemars(transform = Gauge("bytes").summed("system.filesystem.usage", &[("system.filesystem.state", "used")]))]
     pub used_bytes: Option<u64>,
     /// The same as a share of the size; 0 when the size is 0.
-    #[schemars(transform = Gauge("percent"))]
+    #[schemars(transform = Gauge("percent").named("system.filesystem.utilization", &[("system.filesystem.state", "used")]))]
     pub used_pct: Option<f64>,
 }
 

@@ -2,7 +2,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use resource_tracker_core::Section;
-use resource_tracker_core::unit::Gauge;
+use resource_tracker_core::unit::{Attribute, Gauge};
 
 use super::shared_section;
 
@@ -16,6 +16,7 @@ pub struct DiskDiscards(pub Vec<DiskDiscardMetrics>);
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DiskDiscardMetrics {
     /// Name of the device, such as `nvme0n1`.
+    #[schemars(transform = Attribute("system.device"))]
     pub device: String,
     /// Discards that were completed: blocks that a file system no longer uses. Since Linux 4.18
     #[schemars(transform = Gauge("discards/second"))]

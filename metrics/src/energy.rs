@@ -2,7 +2,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use resource_tracker_core::Section;
-use resource_tracker_core::unit::{Delta, Gauge, Info};
+use resource_tracker_core::unit::{Attribute, Delta, Gauge};
 
 use super::shared_section;
 
@@ -28,16 +28,16 @@ shared_section!(Energy);
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EnergyMetrics {
     /// Name in `/sys/class/powercap`, such as `intel-rapl:0:1`.
-    #[schemars(transform = Info)]
+    #[schemars(transform = Attribute("hw.id"))]
     pub domain: String,
     /// What it measures, such as `package-0`, `core`, `dram`. `name`
-    #[schemars(transform = Info)]
+    #[schemars(transform = Attribute("hw.name"))]
     pub name: String,
     /// Energy used. Null when the counter fell and no wrap can be the reason, because that would be more than 2000 W: it
     /// began anew. `energy_uj`, with its wrap at `max_energy_range_uj`
-    #[schemars(transform = Delta("joules"))]
+    #[schemars(transform = Delta("joules").named("hw.energy", &[("hw.type", "cpu")]))]
     pub joules: Option<f64>,
     /// Power on average; null as above.
-    #[schemars(transform = Gauge("watts"))]
+    #[schemars(transform = Gauge("watts").named("hw.power", &[("hw.type", "cpu")]))]
     pub watts: Option<f64>,
 }

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use resource_tracker_core::unit::{Counter, Delta, Gauge, Info};
+use resource_tracker_core::unit::{Attribute, Counter, Delta, Gauge, Info};
 use resource_tracker_core::{Section, SectionEntry, register_section};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,10 +27,10 @@ register_section!(entry SectionEntry::always_present::<Gpus>().shared());
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GpuMetrics {
     /// Identifier of the device, stable over reboots. NVML `DeviceGetUUID`; on AMD the PCI bus address
-    #[schemars(transform = Info)]
+    #[schemars(transform = Attribute("hw.id"))]
     pub uuid: String,
     /// Name of the device. NVML `DeviceGetName`; on AMD by PCI id and revision
-    #[schemars(transform = Info)]
+    #[schemars(transform = Attribute("hw.name"))]
     pub name: String,
     /// `GPU`, `NPU` or `TPU`.
     #[schemars(transform = Info)]
@@ -43,26 +43,26 @@ pub struct GpuMetrics {
     #[schemars(transform = Info)]
     pub detail: BTreeMap<String, String>,
     /// The device that this one is a part of.
-    #[schemars(transform = Info)]
+    #[schemars(transform = Attribute("hw.parent"))]
     pub parent_uuid: Option<String>,
     /// Share of time in which the device computed. NVML `DeviceGetUtilizationRates`; AMD `gpu_busy_percent`
-    #[schemars(transform = Gauge("percent"))]
+    #[schemars(transform = Gauge("percent").named("hw.gpu.utilization", &[("hw.gpu.task", "general")]))]
     pub utilization_pct: Option<f64>,
     /// Memory of the device. NVML `DeviceGetMemoryInfo`; AMD `mem_info_vram_total`
-    #[schemars(transform = Gauge("bytes"))]
+    #[schemars(transform = Gauge("bytes").summed("hw.gpu.memory.limit", &[]))]
     pub vram_total_bytes: Option<u64>,
     /// Memory of the device in use. NVML `DeviceGetMemoryInfo`; AMD `mem_info_vram_used`
-    #[schemars(transform = Gauge("bytes"))]
+    #[schemars(transform = Gauge("bytes").summed("hw.gpu.memory.usage", &[]))]
     pub vram_used_bytes: Option<u64>,
     /// The same as a share of the device's memory; 0 when it has none.
-    #[schemars(transform = Gauge("percent"))]
+    #[schemars(transform = Gauge("percent").named("hw.gpu.memory.utilization", &[]))]
     pub vram_used_pct: Option<f64>,
     /// Temperature of the die. NVML `DeviceGetTemperature`; AMD hwmon `temp1_input`, else `gpu_metrics`
-    #[schemars(transform = Gauge("celsius"))]
+    #[schemars(transform = Gauge("celsius").named("hw.temperature", &[]))]
     pub temperature_celsius: Option<u32>,
     /// Power draw, over which time depends on the device. NVML `DeviceGetPowerUsage`: averaged over a second from Ampere on
     /// (but for GA100), of the moment before; AMD hwmon `power1_average` or `power1_input`, else `gpu_metrics`
-    #[schemars(transform = Gauge("watts"))]
+    #[schemars(transform = Gauge("watts").named("hw.power", &[("hw.type", "gpu")]))]
     pub power_watts: Option<f64>,
     /// Power draw at the moment. NVML field `POWER_INSTANT`; AMD hwmon `power1_input`
     #[schemars(transform = Gauge("watts"))]
@@ -89,10 +89,10 @@ pub struct GpuMetrics {
     #[schemars(transform = Gauge("percent"))]
     pub memory_utilization_pct: Option<f64>,
     /// Use of the video encoder. NVML `DeviceGetEncoderUtilization`
-    #[schemars(transform = Gauge("percent"))]
+    #[schemars(transform = Gauge("percent").named("hw.gpu.utilization", &[("hw.gpu.task", "encoder")]))]
     pub encoder_utilization_pct: Option<f64>,
     /// Use of the video decoder. NVML `DeviceGetDecoderUtilization`; AMD `vcn_busy_percent`
-    #[schemars(transform = Gauge("percent"))]
+    #[schemars(transform = Gauge("percent").named("hw.gpu.utilization", &[("hw.gpu.task", "decoder")]))]
     pub decoder_utilization_pct: Option<f64>,
     /// Clock of the memory. NVML `DeviceGetClockInfo`; AMD hwmon `freq2_input`, else `pp_dpm_mclk`
     #[schemars(transform = Gauge("MHz"))]
@@ -102,10 +102,10 @@ pub struct GpuMetrics {
     pub power_limit_watts: Option<f64>,
     /// Energy used since it was last read, which is not at every sample where the call is slow; always at the last one. NVML
     /// `DeviceGetTotalEnergyConsumption`; AMD `gpu_metrics`, `energy_accumulator` (from table 1.4 on, and MI200)
-    #[schemars(transform = Delta("joules"))]
+    #[schemars(transform = Delta("joules").named("hw.energy", &[("hw.type", "gpu")]))]
     pub energy_joules: Option<f64>,
     /// Speed of the fastest fan, as a share of its maximum. NVML `DeviceGetFanSpeed_v2`; AMD hwmon `fan1_input`
-    #[schemars(transform = Gauge("percent"))]
+    #[schemars(transform = Gauge("percent").named("hw.fan.speed_ratio", &[]))]
     pub fan_speed_pct: Option<f64>,
     /// Why the clocks are lower than they could be; empty when nothing holds them back. NVML
     /// `DeviceGetCurrentClocksThrottleReasons`; AMD `gpu_metrics`, `indep_throttle_status`, from table 1.6 on the limits whose
@@ -150,10 +150,10 @@ pub struct GpuMetrics {
     pub nvlinks: Option<Vec<NvLinkMetrics>>,
     /// Memory errors that were corrected, since the driver was loaded. NVML `DeviceGetTotalEccErrors`, volatile; AMD
     /// `ras/umc_err_count`
-    #[schemars(transform = Counter("errors"))]
+    #[schemars(transform = Counter("errors").named("hw.errors", &[("hw.type", "gpu"), ("error.type", "corrected")]))]
     pub ecc_corrected_errors: Option<u64>,
     /// Memory errors that could not be corrected, since the driver was loaded. As `ecc_corrected_errors`
-    #[schemars(transform = Counter("errors"))]
+    #[schemars(transform = Counter("errors").named("hw.errors", &[("hw.type", "gpu"), ("error.type", "uncorrected")]))]
     pub ecc_uncorrected_errors: Option<u64>,
     /// Processes that compute on the device. NVML `DeviceGetComputeRunningProcesses` and
     /// `DeviceGetMPSComputeRunningProcesses`; AMD `/sys/class/kfd/kfd/proc`
@@ -167,7 +167,7 @@ pub struct GpuMetrics {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NvLinkMetrics {
     /// Number of the link.
-    #[schemars(transform = Info)]
+    #[schemars(transform = Attribute("resource_tracker.gpu.nvlink"))]
     pub link: u32,
     /// What it carried away. NVML field `NVLINK_THROUGHPUT_DATA_TX`, or from NVLink 5 on `NVLINK_COUNT_XMIT_BYTES`
     #[schemars(transform = Gauge("bytes/second"))]
@@ -184,7 +184,7 @@ pub struct NvLinkMetrics {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GpuProcess {
     /// Its process id.
-    #[schemars(transform = Info)]
+    #[schemars(transform = Attribute("process.pid"))]
     pub pid: i32,
     /// Memory of the device that it holds; what processes share may be in each of them. NVML `DeviceGetComputeRunningProcesses`,
     /// `DeviceGetGraphicsRunningProcesses` and `DeviceGetMPSComputeRunningProcesses`; AMD `/proc/PID/fdinfo`,

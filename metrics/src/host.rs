@@ -28,7 +28,7 @@ pub struct HostMetrics {
     #[serde(default, deserialize_with = "known", skip_serializing_if = "Option::is_none")]
     pub host_allocation: Option<HostAllocation>,
     /// Logical CPUs. `processor` lines of `/proc/cpuinfo`
-    #[schemars(transform = Gauge("CPUs"))]
+    #[schemars(transform = Gauge("CPUs").summed("system.cpu.logical.count", &[]))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_vcpus: Option<u32>,
     /// Model of the CPU. `model name` of `/proc/cpuinfo`

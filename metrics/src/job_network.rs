@@ -15,10 +15,10 @@ pub struct JobNetworkMetrics {
     /// Bytes received over the edge of these namespaces, each once, from the sample on that first sees the namespace to the last
     /// one in which a process of it lives. They are looked for often at first, then every 5 s, at the root and 100 other processes in turn. A card that
     /// is moved in counts from its first reading, other interfaces from nothing. `/proc/PID/net/dev`
-    #[schemars(transform = Delta("bytes"))]
+    #[schemars(transform = Delta("bytes").named("process.network.io", &[("network.io.direction", "receive")]))]
     pub process_network_rx_bytes: Option<u64>,
     /// Bytes sent over the edge of these namespaces. As `process_network_rx_bytes`
-    #[schemars(transform = Delta("bytes"))]
+    #[schemars(transform = Delta("bytes").named("process.network.io", &[("network.io.direction", "transmit")]))]
     pub process_network_tx_bytes: Option<u64>,
 }
 

@@ -1,7 +1,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use resource_tracker_core::unit::{Counter, Gauge};
+use resource_tracker_core::unit::{Attribute, Counter, Gauge};
 
 use super::list_section;
 
@@ -15,6 +15,7 @@ list_section! {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NetworkMetrics {
     /// Name of the interface, such as `eth0`. `/proc/net/dev`
+    #[schemars(transform = Attribute("network.interface.name"))]
     pub interface: String,
     /// Number of the interface in its namespace, which stays when it is renamed. `ioctl`, `SIOCGIFINDEX`
     pub ifindex: Option<u32>,
@@ -56,10 +57,10 @@ pub struct NetworkMetrics {
     #[serde(skip)]
     pub counted_tx_bytes: u64,
     /// Bytes received since the interface was made, or its driver began anew. `/proc/net/dev`
-    #[schemars(transform = Counter("bytes"))]
+    #[schemars(transform = Counter("bytes").named("system.network.io", &[("network.io.direction", "receive")]))]
     pub rx_bytes_total: u64,
     /// Bytes sent since the interface was made, or its driver began anew. `/proc/net/dev`
-    #[schemars(transform = Counter("bytes"))]
+    #[schemars(transform = Counter("bytes").named("system.network.io", &[("network.io.direction", "transmit")]))]
     pub tx_bytes_total: u64,
     /// Packets received. `/proc/net/dev`
     #[schemars(transform = Gauge("packets/second"))]
@@ -68,15 +69,15 @@ pub struct NetworkMetrics {
     #[schemars(transform = Gauge("packets/second"))]
     pub tx_packets_per_sec: f64,
     /// Receive errors since the interface was made. `/proc/net/dev`, `errs`
-    #[schemars(transform = Counter("packets"))]
+    #[schemars(transform = Counter("packets").named("system.network.errors", &[("network.io.direction", "receive")]))]
     pub rx_errors_total: u64,
     /// Send errors since the interface was made. `/proc/net/dev`, `errs`
-    #[schemars(transform = Counter("packets"))]
+    #[schemars(transform = Counter("packets").named("system.network.errors", &[("network.io.direction", "transmit")]))]
     pub tx_errors_total: u64,
     /// Packets received and thrown away since the interface was made. `/proc/net/dev`, `drop`
-    #[schemars(transform = Counter("packets"))]
+    #[schemars(transform = Counter("packets").named("system.network.packet.dropped", &[("network.io.direction", "receive")]))]
     pub rx_dropped_total: u64,
     /// Packets thrown away instead of sent since the interface was made. `/proc/net/dev`, `drop`
-    #[schemars(transform = Counter("packets"))]
+    #[schemars(transform = Counter("packets").named("system.network.packet.dropped", &[("network.io.direction", "transmit")]))]
     pub tx_dropped_total: u64,
 }

@@ -2,7 +2,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use resource_tracker_core::Section;
-use resource_tracker_core::unit::{Counter, Gauge, Info};
+use resource_tracker_core::unit::{Gauge, Info};
 
 /// How the run ended: `outcome`. It is in the last sample, which is missing where the tracker was killed, and where one without
 /// a command was told to stop.
@@ -18,10 +18,10 @@ pub struct OutcomeMetrics {
     #[schemars(transform = Gauge("seconds"))]
     pub wall_secs: f64,
     /// Samples that were taken, with this one.
-    #[schemars(transform = Counter("samples"))]
+    #[schemars(transform = Gauge("samples"))]
     pub samples: u64,
     /// Samples that were due and were not taken, because the one before took too long.
-    #[schemars(transform = Counter("samples"))]
+    #[schemars(transform = Gauge("samples"))]
     pub missed_samples: u64,
 }
 

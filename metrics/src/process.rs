@@ -23,13 +23,13 @@ pub struct ProcessMetrics {
     #[schemars(transform = Gauge("processes"))]
     pub process_child_count: Option<u32>,
     /// CPU time of the tree in user mode. As `process_cores_used`, divided by `utime` and `stime`
-    #[schemars(transform = Delta("seconds"))]
+    #[schemars(transform = Delta("seconds").named("process.cpu.time", &[("cpu.mode", "user")]))]
     pub process_utime_secs: Option<f64>,
     /// CPU time of the tree in the kernel. As `process_utime_secs`
-    #[schemars(transform = Delta("seconds"))]
+    #[schemars(transform = Delta("seconds").named("process.cpu.time", &[("cpu.mode", "system")]))]
     pub process_stime_secs: Option<f64>,
     /// Resident memory of the tree; pages that processes share count in each. `/proc/PID/stat`, `rss`
-    #[schemars(transform = Gauge("MiB"))]
+    #[schemars(transform = Gauge("MiB").summed("process.memory.usage", &[]))]
     pub process_rss_mib: Option<f64>,
     /// The most memory so far that the tree had resident at a tick, or that one process of it ever had, pages of files
     /// included. Processes that peak together between two ticks are in `process_peak_memory_mib`. `/proc/PID/status`, `VmHWM`; for what has ended `ru_maxrss` of `wait4`
@@ -94,11 +94,11 @@ pub struct ProcessMetrics {
     pub process_io_accounting: Option<CounterAccounting>,
     /// Bytes that the tree caused to be read from storage. `/proc/PID/io`, `read_bytes`; for what has ended the same at its
     /// end, or `ru_inblock` of `wait4`
-    #[schemars(transform = Delta("bytes"))]
+    #[schemars(transform = Delta("bytes").named("process.disk.io", &[("disk.io.direction", "read")]))]
     pub process_disk_read_bytes: Option<u64>,
     /// Bytes that the tree wrote to page cache which is to go to storage, or past it. When and whether they went is not in it:
     /// what is deleted soon never does. `/proc/PID/io`, `write_bytes`; for what has ended the same, or `ru_oublock`
-    #[schemars(transform = Delta("bytes"))]
+    #[schemars(transform = Delta("bytes").named("process.disk.io", &[("disk.io.direction", "write")]))]
     pub process_disk_write_bytes: Option<u64>,
     /// Bytes that the tree took out of page cache before they went to storage, by deleting or cutting files, whoever had
     /// written them. Null from then on when the `io` of somebody who has ended could not be read. `/proc/PID/io`,
@@ -113,13 +113,13 @@ pub struct ProcessMetrics {
     #[schemars(transform = Delta("bytes"))]
     pub process_write_chars: Option<u64>,
     /// Threads of the tree. `/proc/PID/stat`, `num_threads`
-    #[schemars(transform = Gauge("threads"))]
+    #[schemars(transform = Gauge("threads").summed("process.thread.count", &[]))]
     pub process_thread_count: Option<u32>,
     /// Page faults of the tree that needed no disk. `/proc/PID/stat`, `minflt` + `cminflt`; for what has ended `ru_minflt`
-    #[schemars(transform = Delta("faults"))]
+    #[schemars(transform = Delta("faults").named("process.paging.faults", &[("system.paging.fault.type", "minor")]))]
     pub process_minor_faults: Option<u64>,
     /// Page faults of the tree that needed a disk. `/proc/PID/stat`, `majflt` + `cmajflt`; for what has ended `ru_majflt`
-    #[schemars(transform = Delta("faults"))]
+    #[schemars(transform = Delta("faults").named("process.paging.faults", &[("system.paging.fault.type", "major")]))]
     pub process_major_faults: Option<u64>,
     /// Time that threads of the tree could have run and had no CPU, added up. Null unless `run_queue_wait = true`: it costs a
     /// file of each thread. What came between the last sample and a thread's end is missing, and so is all of children that came
@@ -133,10 +133,10 @@ pub struct ProcessMetrics {
     pub process_switches_accounting: Option<CounterAccounting>,
     /// Times that a thread of the tree gave up its CPU to wait. `/proc/PID/task/TID/status`, of at most 100 threads a second; for
     /// what has ended `ru_nvcsw` of `wait4`
-    #[schemars(transform = Delta("switches"))]
+    #[schemars(transform = Delta("switches").named("process.context_switches", &[("process.context_switch.type", "voluntary")]))]
     pub process_voluntary_context_switches: Option<u64>,
     /// Times that a thread of the tree was taken off its CPU. As the one before, `ru_nivcsw`
-    #[schemars(transform = Delta("switches"))]
+    #[schemars(transform = Delta("switches").named("process.context_switches", &[("process.context_switch.type", "involuntary")]))]
     pub process_involuntary_context_switches: Option<u64>,
 }
 

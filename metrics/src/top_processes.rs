@@ -1,7 +1,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use resource_tracker_core::unit::{Gauge, Info};
+use resource_tracker_core::unit::{Attribute, Gauge};
 
 use super::list_section;
 
@@ -15,10 +15,10 @@ list_section! {
 #[serde(default)]
 pub struct TopProcess {
     /// Process id.
-    #[schemars(transform = Info)]
+    #[schemars(transform = Attribute("process.pid"))]
     pub pid: u32,
     /// The program's name, of which the kernel keeps 15 bytes. `/proc/PID/comm`
-    #[schemars(transform = Info)]
+    #[schemars(transform = Attribute("process.executable.name"))]
     pub name: String,
     /// Cores that it used itself; at the sample that finds it, since its birth if that was earlier than the sample before. Its process
     /// CPU-time clock
