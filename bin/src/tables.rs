@@ -162,6 +162,10 @@ mod tests {
         "sinks.file.gzip",
         "sinks.file.rotate_bytes",
         "sinks.file.rotate_secs",
+        "sinks.prometheus.keep",
+        // Without another address or folder, only this machine can ask.
+        "sinks.prometheus.mode",
+        "sinks.prometheus.write_interval_secs",
         "sinks.sentinel-s3.finish_timeout_secs",
         "sinks.sentinel-s3.upload_interval_secs",
         "sinks.stdout-json.stream",
