@@ -22,6 +22,9 @@ const WINDOWS: usize = 3;
 /// Two binaries are measured for as long as all that they do now and then (mounts, limits, links) comes round twice.
 const BESIDE: Duration = Duration::from_secs(20);
 
+/// So many of each run at the same time then.
+pub(crate) const PAIRS: usize = 5;
+
 const NO_PSS: [&str; 2] = ["--set", "sources.process.pss_budget_pct=0"];
 const TOP: [&str; 2] = ["--set", "sources.process.top=5"];
 
@@ -131,43 +134,55 @@ fn row(case: &Case<'_>) -> anyhow::Result<()> {
 fn row_beside(before: &OsStr, case: &Case<'_>) -> anyhow::Result<()> {
     let root = case.root();
     let options = case.options(&root);
-    pin()?;
-    // None is stopped: what comes round once in ten seconds, and what is made up for after a stop, would count in full.
-    let pairs = if case.interval < INTERVALS[1] { 1 } else { 5 };
     let now = tracker();
+    let pairs = if case.interval < INTERVALS[1] { 1 } else { PAIRS };
+    let (before, now, ratio) = beside(pairs, case.interval, |release| {
+        let mut command = Command::new([before, now.as_os_str()][release]);
+        command.args(["-i", &seconds(case.interval), "-o", "/dev/null"]).args(&options);
+        Running::start(command.stderr(Stdio::null()))
+    })?;
+    table::row([
+        case.what.clone(),
+        format!("{:?}", case.interval),
+        format!("{before:.0}"),
+        format!("{now:.0}"),
+        format!("{ratio:.2}"),
+    ]);
+    Ok(())
+}
+
+/// Microseconds that a sample costs two, which `start` starts by their numbers, and the second's as a multiple of the
+/// first's: medians of so many pairs, all of which run at the same time.
+///
+/// None is stopped: what comes round once in ten seconds, and what is made up for after a stop, would count in full.
+pub(crate) fn beside(
+    pairs: usize,
+    interval: Duration,
+    start: impl Fn(usize) -> anyhow::Result<Running>,
+) -> anyhow::Result<(f64, f64, f64)> {
+    pin()?;
     let mut running = Vec::new();
     for pair in 0..pairs {
-        let mut both = [(0, before), (1, now.as_os_str())];
-        both.rotate_left(pair % 2);
-        for (release, binary) in both {
-            let mut command = Command::new(binary);
-            command.args(["-i", &seconds(case.interval), "-o", "/dev/null"]).args(&options);
-            running.push((release, Running::start(command.stderr(Stdio::null()))?));
+        for which in [pair % 2, 1 - pair % 2] {
+            running.push((which, start(which)?));
         }
     }
-    std::thread::sleep((case.interval * 3).max(Duration::from_secs(3)));
+    std::thread::sleep((interval * 3).max(Duration::from_secs(3)));
     let taken = || {
         let each = running.iter().map(|(_, one)| cputime::of(one.pid()));
         each.collect::<anyhow::Result<Vec<_>>>()
     };
     let (began, at_first) = (Instant::now(), taken()?);
     std::thread::sleep(BESIDE);
-    let (samples, at_last) = (began.elapsed().as_secs_f64() / case.interval.as_secs_f64(), taken()?);
+    let (samples, at_last) = (began.elapsed().as_secs_f64() / interval.as_secs_f64(), taken()?);
     let mut micros = [Vec::new(), Vec::new()];
-    for ((release, _), (first, last)) in running.iter().zip(at_first.into_iter().zip(at_last)) {
-        micros[*release].push((last - first).as_secs_f64() * 1e6 / samples);
+    for ((which, _), (first, last)) in running.iter().zip(at_first.into_iter().zip(at_last)) {
+        micros[*which].push((last - first).as_secs_f64() * 1e6 / samples);
     }
-    let [before, now] = micros;
-    let ratios = before.iter().zip(&now).map(|(before, now)| now / before).collect();
+    let [first, second] = micros;
+    let ratios = first.iter().zip(&second).map(|(first, second)| second / first).collect();
     let median = |values| spread(values).0;
-    table::row([
-        case.what.clone(),
-        format!("{:?}", case.interval),
-        format!("{:.0}", median(before)),
-        format!("{:.0}", median(now)),
-        format!("{:.2}", median(ratios)),
-    ]);
-    Ok(())
+    Ok((median(first), median(second), median(ratios)))
 }
 
 /// What tracker and floor look at.
@@ -214,7 +229,7 @@ fn cost(first: &Running, second: &Running, interval: Duration, window: Duration)
 }
 
 /// Microseconds a sample of one, while the other one is stopped.
-pub(crate) fn alone(one: &Running, other: &Running, interval: Duration, window: Duration) -> anyhow::Result<f64> {
+fn alone(one: &Running, other: &Running, interval: Duration, window: Duration) -> anyhow::Result<f64> {
     other.signal(Signal::SIGSTOP)?;
     std::thread::sleep(interval);
     let now = || anyhow::Ok((Instant::now(), cputime::of(one.pid())?));

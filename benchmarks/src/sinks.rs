@@ -1,16 +1,14 @@
-//! The cost of the sinks that show a person a run at its end.
+//! The cost of the sinks that work on each sample: those that show a person a run at its end, and Prometheus.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::cost::{alone, pin};
-use crate::launch::{Running, seconds, spread, tracker};
+use crate::cost::{PAIRS, beside};
+use crate::launch::{Running, seconds, tracker};
 use crate::size::resident;
 use crate::table;
 
-const INTERVAL: Duration = Duration::from_millis(10);
-const WINDOW: Duration = Duration::from_secs(2);
-const WINDOWS: usize = 7;
+const INTERVALS: [Duration; 3] = [Duration::from_secs(1), Duration::from_millis(100), Duration::from_millis(10)];
 /// As many samples as a day has seconds, at 1 ms, and a part of them.
 const DAY: Duration = Duration::from_secs(87);
 const PART: Duration = Duration::from_secs(10);
@@ -18,28 +16,39 @@ const PART: Duration = Duration::from_secs(10);
 pub(crate) fn print() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let report = format!("sinks.report.path={}", directory.path().join("report.html").display());
-    let sinks: [(&str, &[&str]); 3] =
-        [("`summary`", &["--summary"]), ("`report`", &["--set", &report]), ("both", &["--summary", "--set", &report])];
+    let sinks: [(&str, &[&str]); 4] = [
+        ("`summary`", &["--summary"]),
+        ("`report`", &["--set", &report]),
+        ("both", &["--summary", "--set", &report]),
+        ("`prometheus`", &["--set", "sinks.prometheus.listen=127.0.0.1:0"]),
+    ];
     table::head(
-        "Cost of a sample with what is told at the end, at 10 ms",
-        ["sink", "without, µs", "with, µs", "adds", "KiB more after 10,000 samples", "after 87,000"],
+        "Cost of a sample with sinks that work on each",
+        ["sink", "interval", "without, µs", "with, µs", "adds"],
     );
     for (name, options) in sinks {
-        let (without, with, ratio) = cost(options)?;
-        let (early, late) = memory(options)?;
-        table::row([
-            name.into(),
-            format!("{without:.0}"),
-            format!("{with:.0}"),
-            format!("{:.1} %", 100.0 * (ratio - 1.0)),
-            format!("{early}"),
-            format!("{late}"),
-        ]);
+        for interval in INTERVALS {
+            let which: [&[&str]; 2] = [&[], options];
+            let (without, with, ratio) = beside(PAIRS, interval, |number| start(interval, which[number]))?;
+            table::row([
+                name.into(),
+                format!("{interval:?}"),
+                format!("{without:.0}"),
+                format!("{with:.0}"),
+                format!("{:.1} %", 100.0 * (ratio - 1.0)),
+            ]);
+        }
     }
     table::note(&format!(
-        "Of the machine. Trackers with and without it run in turn on the same CPU; CPU time of all threads, medians of \
-         {WINDOWS} turns. Memory is what `VmRSS` is more by, at 1 ms."
+        "Of the machine. {PAIRS} trackers with and without it at the same time on the same CPU; CPU time of all threads in 20 s; \
+         medians of each, and of the ratios of neighbours."
     ));
+    table::head("Their memory", ["sink", "KiB more after 10,000 samples", "after 87,000"]);
+    for (name, options) in sinks {
+        let (early, late) = memory(options)?;
+        table::row([name.into(), format!("{early}"), format!("{late}")]);
+    }
+    table::note("What `VmRSS` is more by, at 1 ms.");
     Ok(())
 }
 
@@ -47,18 +56,6 @@ fn start(interval: Duration, options: &[&str]) -> anyhow::Result<Running> {
     let mut command = Command::new(tracker());
     command.args(["-i", &seconds(interval), "-o", "/dev/null"]).args(options);
     Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()))
-}
-
-/// Microseconds without and with it, and the second as a multiple of the first.
-fn cost(options: &[&str]) -> anyhow::Result<(f64, f64, f64)> {
-    pin()?;
-    let (without, with) = (start(INTERVAL, &[])?, start(INTERVAL, options)?);
-    // Both are warm after a while.
-    std::thread::sleep(Duration::from_secs(1));
-    let cost = || anyhow::Ok((alone(&without, &with, INTERVAL, WINDOW)?, alone(&with, &without, INTERVAL, WINDOW)?));
-    let costs = (0..WINDOWS).map(|_| cost()).collect::<anyhow::Result<Vec<_>>>()?;
-    let median = |of: fn(&(f64, f64)) -> f64| spread(costs.iter().map(of).collect()).0;
-    Ok((median(|cost| cost.0), median(|cost| cost.1), median(|cost| cost.1 / cost.0)))
 }
 
 /// KiB that it takes more after a part of a day's samples, and after all.
