@@ -61,10 +61,10 @@ pub(crate) fn print() -> anyhow::Result<()> {
 fn print_beside(before: &OsStr) -> anyhow::Result<()> {
     table::head("Cost of a sample, before and now", ["watched", "interval", "before, µs", "now, µs", "now / before"]);
     each_case(&mut |case| if case.top { Ok(()) } else { row_beside(before, case) })?;
-    table::note(
-        "Five of each run at the same time on the same CPU, one of each at 10 ms; CPU time of all threads in 20 s, from \
-         `schedstat`; medians of each, and of the ratios of neighbours; without PSS unless it is said.",
-    );
+    table::note(&format!(
+        "{PAIRS} of each run at the same time on the same CPU, one of each at 10 ms; CPU time of all threads in {BESIDE:?}, from \
+         `schedstat`; medians of each, and of the ratios of neighbours; without PSS unless it is said."
+    ));
     Ok(())
 }
 

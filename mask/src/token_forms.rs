@@ -281,7 +281,8 @@ mod tests {
             let masked = masked(&line);
             // `-p80:8080` is taken for ports of a container, which commas part.
             let first = secret.split(',').next().unwrap_or_default();
-            prop_assume!(first == secret || !first.contains(':') || first.contains(|c: char| !c.is_ascii_digit() && !":.".contains(c)));
+            let is_other = |c: char| !c.is_ascii_digit() && !":.".contains(c);
+            prop_assume!(first == secret || !first.contains(':') || first.contains(is_other));
             prop_assert!(!masked.contains(&secret), "{masked}");
         }
     }

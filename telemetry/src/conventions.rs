@@ -1,7 +1,4 @@
-//! The metrics of OpenTelemetry's semantic conventions that fields are called by: units, and what they are.
-
-/// The version of the conventions, as OTLP names it.
-pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.44.0";
+//! The metrics of OpenTelemetry's semantic conventions, version 1.44.0, that fields are called by: units, and what they are.
 
 /// A metric of the conventions.
 pub(crate) struct Convention {

@@ -13,8 +13,7 @@ mod sums;
 mod tests;
 mod unit;
 
-pub use conventions::SCHEMA_URL;
-pub use names::{Instrument, Metric, Names};
-pub use points::{Point, Points};
+pub use names::{Field, Instrument, Metric, Names};
+pub use points::Point;
 pub use resource::Resource;
 pub use sums::{MOST_SERIES, Sums};

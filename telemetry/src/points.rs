@@ -21,23 +21,20 @@ pub struct Point<'a> {
     pub(crate) value: f64,
 }
 
-/// The points of a sample.
-#[derive(Debug)]
-pub struct Points<'a> {
-    /// In the order of the sections' names.
-    pub points: Vec<Point<'a>>,
-}
+/// The points of a sample, as they are found.
+#[derive(Default)]
+struct Points<'a>(Vec<Point<'a>>);
 
 impl Names {
     /// The points of a sample, which is JSON: an object of sections. What is null or of another type than its schema says is left out.
-    pub fn points<'a>(&'a self, sample: &'a Map<String, Json>) -> Points<'a> {
-        let mut points = Points { points: Vec::new() };
+    pub fn points<'a>(&'a self, sample: &'a Map<String, Json>) -> Vec<Point<'a>> {
+        let mut points = Points::default();
         for (name, node) in &self.sections {
             if let Some(section) = sample.get(name) {
                 points.add(node, section, &Vec::new(), None);
             }
         }
-        points
+        points.0
     }
 
     /// The metric of a point.
@@ -100,7 +97,7 @@ impl<'a> Points<'a> {
         let Figure { metric, kind, .. } = *figure;
         // The decimals of a large unit are those of whole small ones, rounded.
         let value = if figure.factor > 1.0 { (value * figure.factor).round() } else { value * figure.factor };
-        self.points.push(Point { metric, attributes, kind, value });
+        self.0.push(Point { metric, attributes, kind, value });
     }
 }
 

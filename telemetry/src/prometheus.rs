@@ -216,7 +216,7 @@ mod tests {
     fn text(sample: &serde_json::Value, form: Exposition) -> String {
         let names = Names::new(&Registry::new());
         let mut sums = Sums::default();
-        let points = names.points(sample.as_object().unwrap()).points;
+        let points = names.points(sample.as_object().unwrap());
         let points: Vec<_> = points.into_iter().map(|point| (point.clone(), sums.add(&point).unwrap())).collect();
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         Families::new(&names).write(&points, &[pair("job", "a\"b\\\n")], &[pair("host.name", "h")], form)

@@ -76,7 +76,7 @@ fn written(names: &Names, sample: &Json) -> Vec<String> {
         let attributes: Vec<String> = point.attributes.iter().map(|(name, value)| format!("{name}={value}")).collect();
         format!("{}{{{}}} {}", names.metric_of(point).name, attributes.join(","), point.value)
     };
-    names.points(sample).points.iter().map(of).collect()
+    names.points(sample).iter().map(of).collect()
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn sums(names: &Names, samples: &[Json]) -> Vec<Option<f64>> {
     let mut sums = Sums::default();
     let of_sample = |sample: &Json| {
         let sample = sample.as_object().unwrap();
-        names.points(sample).points.iter().map(|point| sums.add(point)).collect::<Vec<_>>()
+        names.points(sample).iter().map(|point| sums.add(point)).collect::<Vec<_>>()
     };
     samples.iter().flat_map(of_sample).collect()
 }
@@ -182,7 +182,7 @@ fn ever_new_attributes_have_an_end() {
     for device in 0..=crate::MOST_SERIES {
         let sample = json!({ "energy": [{ "domain": device.to_string(), "joules": 1 }] });
         let sample = sample.as_object().unwrap();
-        let points = names.points(sample).points;
+        let points = names.points(sample);
         let sum = sums.add(&points[0]);
         assert_eq!((sum, sums.is_full()), if device < crate::MOST_SERIES { (Some(1.0), false) } else { (None, true) });
     }
@@ -194,7 +194,7 @@ proptest! {
     fn any_schema_and_any_sample_have_points(schema in json_value(), sample in json_value()) {
         let names = Names::of_schema(&json!({ "properties": { "a": schema, "b": { "properties": { "a": schema } } } }));
         let sample = json!({ "a": sample, "b": { "a": sample } });
-        let points = names.points(sample.as_object().unwrap_or(&Map::new())).points.len();
+        let points = names.points(sample.as_object().unwrap_or(&Map::new())).len();
         prop_assert!(points <= 10_000);
     }
 }

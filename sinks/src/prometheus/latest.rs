@@ -63,7 +63,7 @@ impl Latest {
             next.insert(ONCE.into(), once);
         }
         self.sample = next;
-        let points = self.tables.0.points(&self.sample).points;
+        let points = self.tables.0.points(&self.sample);
         self.values = points.iter().map(|point| self.sums.add(point)).collect();
         if self.sums.is_full() && !std::mem::replace(&mut self.is_bound_said, true) {
             log::warn!("prometheus: there are more than {MOST_SERIES} counters; what is new is left out");
@@ -81,14 +81,14 @@ impl Latest {
         self.written(&[], form)
     }
 
-    /// The metrics, with labels of the run.
-    pub(super) fn labelled_text(&self, form: Exposition) -> String {
+    /// The metrics with labels of the run, for a folder in which the metrics of several are.
+    pub(super) fn labelled_text(&self) -> String {
         let labels = [("job", self.resource.job()), ("instance", self.resource.instance().to_owned())];
-        self.written(&labels.map(|(name, value)| (name.to_owned(), value)), form)
+        self.written(&labels.map(|(name, value)| (name.to_owned(), value)), Exposition::Text)
     }
 
     fn written(&self, labels: &[(String, String)], form: Exposition) -> String {
-        let points = self.tables.0.points(&self.sample).points;
+        let points = self.tables.0.points(&self.sample);
         let points: Vec<_> =
             points.into_iter().zip(&self.values).filter_map(|(point, value)| Some((point, (*value)?))).collect();
         let info: Vec<_> =

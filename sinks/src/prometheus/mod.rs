@@ -11,7 +11,6 @@ use std::time::Duration;
 use anyhow::Context;
 use resource_tracker_core::config::Interval;
 use resource_tracker_core::{Outcome, Run, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink};
-use resource_tracker_telemetry::prometheus::Exposition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -148,7 +147,7 @@ impl Sink for InFile {
         if self.file.age().is_some_and(|age| age < self.interval) {
             return Ok(());
         }
-        self.file.write(self.latest.instance(), &self.latest.text_with_labels())
+        self.file.write(self.latest.instance(), &self.latest.labelled_text())
     }
 
     fn delay(&self) -> Duration {
@@ -157,15 +156,8 @@ impl Sink for InFile {
 
     fn finish(&mut self, _: &Outcome) -> anyhow::Result<()> {
         if self.keep && self.file.age().is_some() {
-            return self.file.write(self.latest.instance(), &self.latest.text_with_labels());
+            return self.file.write(self.latest.instance(), &self.latest.labelled_text());
         }
         self.file.remove()
-    }
-}
-
-impl Latest {
-    /// In a file, the metrics of several runs are together.
-    fn text_with_labels(&self) -> String {
-        self.labelled_text(Exposition::Text)
     }
 }
