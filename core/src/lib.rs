@@ -56,6 +56,8 @@ pub use tracker::{Closing, Prepared, Running, Tracker};
 #[doc(hidden)]
 pub mod reexport {
     pub use inventory;
+    pub use serde;
+    pub use serde_json;
 
     pub use crate::plugin::export::table as plugin_table;
 }

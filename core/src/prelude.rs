@@ -7,4 +7,4 @@ pub use crate::derivation::{Derivation, DerivationEntry};
 pub use crate::sample::{Sample, Section, Sections};
 pub use crate::source::{Cadence, Host, Schedule, Source, SourceConfig, SourceEntry, Tick};
 pub use crate::unit::{Counter, Delta, Gauge, Info};
-pub use crate::{register_derivation, register_section, register_source};
+pub use crate::{from_json, register_derivation, register_section, register_source};

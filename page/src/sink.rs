@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::bail;
-use resource_tracker_core::{Outcome, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink, sample_schema};
+use resource_tracker_core::{
+    Outcome, Sample, Sink, SinkConfig, SinkContext, SinkEntry, from_json, register_sink, sample_schema,
+};
 use resource_tracker_report::{Kinds, RunStatistics};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,12 +17,14 @@ use crate::page::{PageRun, write_page};
 
 /// The report of the run at its end: one HTML page with charts.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, remote = "Self")]
 pub struct ReportConfig {
     /// The file. Its directory must exist. An older report is replaced, and nothing else.
     #[schemars(extend("x-needs-named-file" = ["html"]))]
     pub path: PathBuf,
 }
+
+from_json!(ReportConfig);
 
 #[typetag::deserialize(name = "report")]
 impl SinkConfig for ReportConfig {

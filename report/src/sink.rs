@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use resource_tracker_core::{Outcome, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink, sample_schema};
+use resource_tracker_core::{
+    Outcome, Sample, Sink, SinkConfig, SinkContext, SinkEntry, from_json, register_sink, sample_schema,
+};
 use resource_tracker_sinks::{OpenStream, Stream};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,7 +16,7 @@ use crate::{json, markdown};
 
 /// What the run took, at its end: for a person, for a program, or for a page.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, remote = "Self")]
 pub struct SummaryConfig {
     /// Where it is written.
     pub stream: Stream,
@@ -35,6 +37,8 @@ pub enum SummaryFormat {
     /// A heading, a table and a list.
     Markdown,
 }
+
+from_json!(SummaryConfig);
 
 #[typetag::deserialize(name = "summary")]
 impl SinkConfig for SummaryConfig {

@@ -1,6 +1,6 @@
 //! CSV to a stream.
 
-use resource_tracker_core::{Sink, SinkConfig, SinkContext, SinkEntry, register_sink};
+use resource_tracker_core::{Sink, SinkConfig, SinkContext, SinkEntry, from_json, register_sink};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -10,13 +10,15 @@ use crate::stream::{Stream, StreamSink};
 
 /// CSV on standard output or standard error.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, remote = "Self")]
 pub struct CsvConfig {
     /// Which stream.
     pub stream: Stream,
     /// Which columns.
     pub columns: Columns,
 }
+
+from_json!(CsvConfig);
 
 #[typetag::deserialize(name = "csv")]
 impl SinkConfig for CsvConfig {

@@ -1,6 +1,6 @@
 //! JSON Lines to a stream.
 
-use resource_tracker_core::{Sink, SinkConfig, SinkContext, SinkEntry, register_sink};
+use resource_tracker_core::{Sink, SinkConfig, SinkContext, SinkEntry, from_json, register_sink};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -9,11 +9,13 @@ use crate::stream::{Stream, StreamSink};
 
 /// JSON Lines on standard output or standard error.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, remote = "Self")]
 pub struct StdoutJsonConfig {
     /// Which stream.
     pub stream: Stream,
 }
+
+from_json!(StdoutJsonConfig);
 
 #[typetag::deserialize(name = "stdout-json")]
 impl SinkConfig for StdoutJsonConfig {

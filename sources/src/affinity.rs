@@ -15,7 +15,10 @@ use crate::scan::number;
 
 /// CPUs that the job may run on.
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct AffinityConfig {}
+
+from_json!(AffinityConfig);
 
 #[typetag::deserialize(name = "affinity")]
 impl SourceConfig for AffinityConfig {

@@ -4,7 +4,7 @@ mod stat;
 
 use std::time::Instant;
 
-use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
+use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, from_json, register_source};
 use resource_tracker_metrics::{CpuMetrics, cpu_list};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,10 @@ use stat::{Stat, Times};
 
 /// CPU time, per core and in total, load, and the number of processes.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct CpuConfig {}
+
+from_json!(CpuConfig);
 
 #[typetag::deserialize(name = "cpu")]
 impl SourceConfig for CpuConfig {

@@ -10,7 +10,10 @@ register_source!(SourceEntry::new::<CpufreqConfig>("cpufreq", "At which frequenc
 
 /// At which frequency the CPUs run. A virtual machine is seldom told.
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct CpufreqConfig {}
+
+from_json!(CpufreqConfig);
 
 #[typetag::deserialize(name = "cpufreq")]
 impl SourceConfig for CpufreqConfig {

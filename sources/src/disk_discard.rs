@@ -14,7 +14,10 @@ register_source!(SourceEntry::new::<DiskDiscardConfig>("disk-discard", "Discards
 
 /// Discards and flushes of every disk. Needs Linux 4.18, and 5.5 for flushes.
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct DiskDiscardConfig {}
+
+from_json!(DiskDiscardConfig);
 
 #[typetag::deserialize(name = "disk-discard")]
 impl SourceConfig for DiskDiscardConfig {

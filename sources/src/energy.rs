@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use resource_tracker_core::{
-    Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source,
+    Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, from_json, register_source,
 };
 use resource_tracker_metrics::{Energy, EnergyMetrics};
 use schemars::JsonSchema;
@@ -16,7 +16,10 @@ use crate::scan::{number, words};
 
 /// Energy of the machine, by RAPL domain. Since kernel 5.10 only root may read it.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct EnergyConfig {}
+
+from_json!(EnergyConfig);
 
 #[typetag::deserialize(name = "energy")]
 impl SourceConfig for EnergyConfig {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use resource_tracker_core::{
-    Cadence, Host, Schedule, Section, Sections, Source, SourceConfig, SourceEntry, Tick, register_source,
+    Cadence, Host, Schedule, Section, Sections, Source, SourceConfig, SourceEntry, Tick, from_json, register_source,
 };
 use resource_tracker_metrics::HostMetrics;
 use schemars::JsonSchema;
@@ -15,7 +15,7 @@ use crate::scan::value_of;
 
 /// Names, CPUs, memory, GPUs and storage of the machine.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, remote = "Self")]
 pub struct HostConfig {
     /// Fields to leave out everywhere, such as host_ip.
     pub suppress: Vec<HostField>,
@@ -56,6 +56,8 @@ fields! {
     HostGpuVramMib host_gpu_vram_mib,
     HostStorageGb host_storage_gb,
 }
+
+from_json!(HostConfig);
 
 #[typetag::deserialize(name = "host")]
 impl SourceConfig for HostConfig {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::Context;
-use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
+use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, from_json, register_source};
 use resource_tracker_metrics::MemoryMetrics;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,10 @@ use crate::scan::{lines, number, value_of, words};
 
 /// Memory and swap.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct MemoryConfig {}
+
+from_json!(MemoryConfig);
 
 #[typetag::deserialize(name = "memory")]
 impl SourceConfig for MemoryConfig {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use resource_tracker_core::{
-    Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source,
+    Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, from_json, register_source,
 };
 use resource_tracker_metrics::{PressureMetrics, ResourcePressure, Stall};
 use schemars::JsonSchema;
@@ -16,7 +16,10 @@ use crate::scan::{decimal, lines, number, words};
 
 /// How long tasks waited for CPU, memory and storage.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct PressureConfig {}
+
+from_json!(PressureConfig);
 
 #[typetag::deserialize(name = "pressure")]
 impl SourceConfig for PressureConfig {

@@ -11,7 +11,10 @@ register_source!(SourceEntry::new::<RunQueueConfig>("run-queue", "How long tasks
 
 /// How long tasks waited for a CPU of the machine. Needs a kernel with `CONFIG_SCHED_INFO`.
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct RunQueueConfig {}
+
+from_json!(RunQueueConfig);
 
 #[typetag::deserialize(name = "run-queue")]
 impl SourceConfig for RunQueueConfig {

@@ -1,10 +1,14 @@
 //! Numbers and words out of the kernel's text, without allocating.
 
+use memchr::arch::all::memchr::One;
+
 /// The lines of a file, without their ends.
 pub(crate) fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    // `memchr::memchr` asks first what the CPU can do: in a virtual machine that is 0.1 ms, and lines are short.
+    let newline = One::new(b'\n');
     let mut rest = bytes;
     let next = move || {
-        let end = memchr::memchr(b'\n', rest);
+        let end = newline.find(rest);
         let (line, after) = (&rest[..end.unwrap_or(rest.len())], end.map_or(&[][..], |end| &rest[end + 1..]));
         let is_over = rest.is_empty();
         rest = after;

@@ -11,7 +11,10 @@ register_source!(SourceEntry::new::<TcpConfig>("tcp", "What TCP sent once more, 
 
 /// What TCP sent once more, and connections that it turned away.
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct TcpConfig {}
+
+from_json!(TcpConfig);
 
 #[typetag::deserialize(name = "tcp")]
 impl SourceConfig for TcpConfig {

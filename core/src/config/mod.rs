@@ -6,6 +6,7 @@ mod components;
 mod error;
 mod file;
 mod found_file;
+mod from_json;
 mod interval;
 mod known_table;
 mod layers;

@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use resource_tracker_core::{Outcome, PATIENCE, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink};
+use resource_tracker_core::{
+    Outcome, PATIENCE, Sample, Sink, SinkConfig, SinkContext, SinkEntry, from_json, register_sink,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +39,7 @@ const WAITING: usize = 64 * 1024;
 
 /// Samples in a file.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, remote = "Self")]
 pub struct FileConfig {
     /// The file. Its directory must exist.
     #[schemars(extend("x-needs-named-file" = ["jsonl", "jsonl.gz", "ndjson", "ndjson.gz", "csv", "csv.gz"]))]
@@ -149,6 +151,8 @@ impl FileConfig {
 fn has_suffix(path: &Path, suffix: &str) -> bool {
     path.extension().is_some_and(|extension| extension == suffix)
 }
+
+from_json!(FileConfig);
 
 #[typetag::deserialize(name = "file")]
 impl SinkConfig for FileConfig {

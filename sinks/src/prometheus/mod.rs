@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use resource_tracker_core::config::Interval;
-use resource_tracker_core::{Outcome, Run, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink};
+use resource_tracker_core::{Outcome, Run, Sample, Sink, SinkConfig, SinkContext, SinkEntry, from_json, register_sink};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ use textfile::Textfile;
 
 /// Prometheus.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, remote = "Self")]
 pub struct PrometheusConfig {
     /// How it gets the metrics: scrape (it asks for them) or textfile (its node exporter reads them from a file).
     pub mode: PrometheusMode,
@@ -60,6 +60,8 @@ impl Default for PrometheusConfig {
         }
     }
 }
+
+from_json!(PrometheusConfig);
 
 #[typetag::deserialize(name = "prometheus")]
 impl SinkConfig for PrometheusConfig {

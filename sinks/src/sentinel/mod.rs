@@ -28,7 +28,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use resource_tracker_core::config::Interval;
-use resource_tracker_core::{Outcome, PATIENCE, Run, Sample, Sink, SinkConfig, SinkContext, SinkEntry, register_sink};
+use resource_tracker_core::{
+    Outcome, PATIENCE, Run, Sample, Sink, SinkConfig, SinkContext, SinkEntry, from_json, register_sink,
+};
 use rustix::fs::{OFlags, fcntl_setfl};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -62,7 +64,7 @@ const UNUSABLE: &str = "the spool cannot be used";
 
 /// The Sentinel service, by way of S3.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, remote = "Self")]
 #[schemars(extend("x-takes-secret" = true))]
 pub struct SentinelConfig {
     /// Base address of the service.
@@ -103,6 +105,8 @@ impl Default for SentinelConfig {
         }
     }
 }
+
+from_json!(SentinelConfig);
 
 #[typetag::deserialize(name = "sentinel-s3")]
 impl SinkConfig for SentinelConfig {

@@ -20,7 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use resource_tracker_core::{
-    Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source,
+    Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, from_json, register_source,
 };
 use resource_tracker_metrics::CloudMetrics;
 use schemars::JsonSchema;
@@ -33,12 +33,14 @@ const LIMIT: Duration = Duration::from_secs(2);
 
 /// Vendor, account, region, zone and instance type, where the machine is rented from a cloud.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, remote = "Self")]
 pub struct CloudConfig {
     /// Base address that stands in for the metadata services of all providers.
     #[schemars(extend("x-needs-named-file" = true))]
     pub endpoint: Option<String>,
 }
+
+from_json!(CloudConfig);
 
 #[typetag::deserialize(name = "cloud")]
 impl SourceConfig for CloudConfig {

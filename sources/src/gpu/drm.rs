@@ -2,7 +2,7 @@
 //! others.
 
 use resource_tracker_core::{
-    Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source,
+    Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, from_json, register_source,
 };
 use resource_tracker_metrics::GpuProcess;
 use schemars::JsonSchema;
@@ -19,7 +19,10 @@ const OTHERS: [&str; 2] = ["amdgpu", "nvidia"];
 
 /// What the job has of GPUs of other vendors, by its open DRM files.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct DrmConfig {}
+
+from_json!(DrmConfig);
 
 #[typetag::deserialize(name = "drm")]
 impl SourceConfig for DrmConfig {

@@ -32,7 +32,10 @@ const MOST: usize = 64;
 
 /// What came and went through network namespaces of the job's own.
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct JobNetworkConfig {}
+
+from_json!(JobNetworkConfig);
 
 #[typetag::deserialize(name = "job-network")]
 impl SourceConfig for JobNetworkConfig {

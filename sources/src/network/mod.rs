@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use resource_tracker_core::background::Background;
-use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
+use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, from_json, register_source};
 use resource_tracker_metrics::{NetworkMetrics, Networks};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,10 @@ use links::Links;
 
 /// Throughput, packets, errors and link state of every network interface but loopback.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct NetworkConfig {}
+
+from_json!(NetworkConfig);
 
 #[typetag::deserialize(name = "network")]
 impl SourceConfig for NetworkConfig {

@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Hardware, Software};
-use resource_tracker_core::{Host, ObservedJob, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
+use resource_tracker_core::{
+    Host, ObservedJob, Sections, Source, SourceConfig, SourceEntry, Tick, from_json, register_source,
+};
 use resource_tracker_metrics::PerfMetrics;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,7 +27,10 @@ use watch::Watch;
 
 /// Hardware and software counters of the job: instructions, cycles, cache and branch misses, switches, faults.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct PerfConfig {}
+
+from_json!(PerfConfig);
 
 #[typetag::deserialize(name = "perf")]
 impl SourceConfig for PerfConfig {

@@ -14,7 +14,7 @@ mod totals;
 
 use std::time::{Duration, Instant};
 
-use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, register_source};
+use resource_tracker_core::{Host, Sections, Source, SourceConfig, SourceEntry, Tick, from_json, register_source};
 use resource_tracker_metrics::{CounterAccounting, ProcessAccounting, ProcessMetrics, TopProcesses, cpu_list};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ use crate::procfile::{attribute, mib};
 
 /// CPU time, memory, storage and context switches of the process tree that is tracked.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, remote = "Self")]
 pub struct ProcessConfig {
     /// The most time that reading PSS may take, in percent of the run; 0 turns PSS off. Reading it holds a lock of
     /// the job for a time that grows with its memory.
@@ -51,6 +51,8 @@ impl Default for ProcessConfig {
         Self { pss_budget_pct: 0.2, run_queue_wait: false, top: 0 }
     }
 }
+
+from_json!(ProcessConfig);
 
 #[typetag::deserialize(name = "process")]
 impl SourceConfig for ProcessConfig {

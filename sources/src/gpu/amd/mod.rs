@@ -10,7 +10,7 @@ mod table;
 use std::path::PathBuf;
 
 use resource_tracker_core::{
-    Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source,
+    Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, from_json, register_source,
 };
 use resource_tracker_metrics::Gpus;
 use schemars::JsonSchema;
@@ -29,7 +29,7 @@ const VARIABLES: [&str; 2] = ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"];
 
 /// AMD GPUs: use, memory, temperature, power, clocks, links, errors, and what the job has of them.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, remote = "Self")]
 pub struct AmdConfig {
     /// Where the device files of GPUs are, which libdrm asks.
     #[schemars(extend("x-needs-named-file" = true))]
@@ -41,6 +41,8 @@ impl Default for AmdConfig {
         Self { devices: "/dev/dri".into() }
     }
 }
+
+from_json!(AmdConfig);
 
 #[typetag::deserialize(name = "amd")]
 impl SourceConfig for AmdConfig {

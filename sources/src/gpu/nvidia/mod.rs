@@ -15,7 +15,7 @@ mod shares;
 use std::path::{Path, PathBuf};
 
 use resource_tracker_core::{
-    Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, register_source,
+    Cadence, Host, Schedule, Sections, Source, SourceConfig, SourceEntry, Tick, from_json, register_source,
 };
 use resource_tracker_metrics::{GpuMetrics, Gpus};
 use schemars::JsonSchema;
@@ -35,12 +35,14 @@ const VARIABLES: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"];
 
 /// NVIDIA GPUs: use, memory, temperature, power, clocks, links, errors, and what the job has of them.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, remote = "Self")]
 pub struct NvidiaConfig {
     /// The NVML library to load, instead of libnvidia-ml.so.1 where the dynamic linker finds it.
     #[schemars(extend("x-needs-named-file" = true))]
     pub library: Option<PathBuf>,
 }
+
+from_json!(NvidiaConfig);
 
 #[typetag::deserialize(name = "nvidia")]
 impl SourceConfig for NvidiaConfig {
