@@ -162,8 +162,14 @@ mod tests {
         "sinks.file.gzip",
         "sinks.file.rotate_bytes",
         "sinks.file.rotate_secs",
+        "sinks.otlp.compression",
+        "sinks.otlp.export_interval_secs",
+        "sinks.otlp.finish_timeout_secs",
+        "sinks.otlp.temporality",
+        "sinks.otlp.timeout_secs",
+        "sinks.prometheus.finish_timeout_secs",
         "sinks.prometheus.keep",
-        // Without another address or folder, only this machine can ask.
+        // Without an address or a folder, only this machine can ask.
         "sinks.prometheus.mode",
         "sinks.prometheus.write_interval_secs",
         "sinks.sentinel-s3.finish_timeout_secs",

@@ -67,7 +67,7 @@ impl Sink for ReportSink {
 
     /// It writes nothing before the end.
     fn delay(&self) -> Duration {
-        Duration::from_secs(1)
+        Duration::from_secs(10)
     }
 
     fn finish(&mut self, outcome: &Outcome) -> anyhow::Result<()> {

@@ -5,8 +5,10 @@
 
 mod conventions;
 mod names;
+pub mod otlp;
 mod points;
 pub mod prometheus;
+pub mod remote_write;
 mod resource;
 mod sums;
 #[cfg(test)]

@@ -169,8 +169,8 @@ fn name(of: &str, also: char) -> String {
     name
 }
 
-/// `a="b",c="d"`. Values of one label, which can come of several attributes, are put together.
-fn labels<'a>(attributes: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+/// Attributes as labels, by name. Values of one label, which can come of several attributes, are put together.
+pub(crate) fn label_map<'a>(attributes: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeMap<String, String> {
     let mut by_name: BTreeMap<String, String> = BTreeMap::new();
     for (attribute, value) in attributes {
         let joined = by_name.entry(name(attribute, '_')).or_default();
@@ -179,6 +179,12 @@ fn labels<'a>(attributes: impl Iterator<Item = (&'a str, &'a str)>) -> String {
         }
         joined.push_str(value);
     }
+    by_name
+}
+
+/// `a="b",c="d"`.
+fn labels<'a>(attributes: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let by_name = label_map(attributes);
     let each = by_name.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value, true)));
     each.collect::<Vec<_>>().join(",")
 }

@@ -54,7 +54,7 @@ impl Sums {
 }
 
 /// The metric and its attributes. A zero byte is in no name, and a value that has one may be taken for another.
-fn key(point: &Point<'_>) -> String {
+pub(crate) fn key(point: &Point<'_>) -> String {
     let mut key = point.metric.to_string();
     for (name, value) in &point.attributes {
         // Writing to a String does not fail.

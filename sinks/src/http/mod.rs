@@ -1,5 +1,8 @@
 //! HTTP as services are spoken to: time limits on every call, proxies and certificates of the system.
 
+pub(crate) mod backoff;
+mod outbox;
+pub(crate) mod sender;
 mod tls;
 
 use std::io::{self, ErrorKind};
@@ -8,8 +11,12 @@ use std::time::Duration;
 
 use jiff::{Timestamp, fmt::rfc2822};
 use ureq::http::{Method, Response};
+use ureq::tls::Certificate;
 use ureq::{Agent, Body};
+
 use url::{Host, Url};
+
+pub(crate) use tls::certificates;
 
 /// The time for a whole request and its answer.
 const CALL: Duration = Duration::from_secs(30);
@@ -69,12 +76,17 @@ impl Failure {
 
 /// An agent that goes through the proxy of the environment and trusts the certificates of the system.
 pub(crate) fn agent() -> Agent {
+    agent_with(Vec::new(), CALL)
+}
+
+/// The same, which trusts these certificates as well, with another time for a whole request and its answer.
+pub(crate) fn agent_with(certificates: Vec<Certificate<'static>>, call: Duration) -> Agent {
     let config = Agent::config_builder()
-        .tls_config(tls::config())
+        .tls_config(tls::config(certificates))
         .http_status_as_error(false)
         .max_redirects(0)
         .timeout_connect(Some(CONNECT))
-        .timeout_global(Some(CALL))
+        .timeout_global(Some(call))
         .user_agent(concat!("resource-tracker/", env!("CARGO_PKG_VERSION")))
         .build();
     Agent::new_with_config(config)

@@ -1,28 +1,45 @@
-//! Prometheus: metrics to be scraped, or in a file for the textfile collector of its node exporter.
+//! Prometheus: metrics to be scraped, in a file for the textfile collector of its node exporter, sent by its remote-write
+//! protocol, or pushed to its Pushgateway.
 
-mod latest;
+mod exposed;
+mod push;
+mod remote_write;
 mod scrape;
 mod textfile;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
 use resource_tracker_core::config::Interval;
-use resource_tracker_core::{Outcome, Run, Sample, Sink, SinkConfig, SinkContext, SinkEntry, from_json, register_sink};
+use resource_tracker_core::{
+    Outcome, PATIENCE, Run, Sample, Sink, SinkConfig, SinkContext, SinkEntry, from_json, register_sink,
+};
+use resource_tracker_telemetry::remote_write::Requests;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use latest::Latest;
+use crate::http;
+use crate::http::sender::{Protocol, Receiver};
+use crate::secret::Secret;
+use exposed::Exposed;
+use push::Push;
+use remote_write::{RemoteWrite, Sent};
 use scrape::Server;
 use textfile::Textfile;
+
+/// The time for a whole request and its answer.
+const CALL: Duration = Duration::from_secs(10);
+/// How to allow the header without encryption.
+const ALLOW_HTTP: &str = "set sinks.prometheus.allow_http";
 
 /// Prometheus.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, remote = "Self")]
 pub struct PrometheusConfig {
-    /// How it gets the metrics: scrape (it asks for them) or textfile (its node exporter reads them from a file).
+    /// How it gets the metrics: scrape (it asks for them), textfile (its node exporter reads them from a file), remote-write
+    /// (they are sent to it) or push (they are sent to its Pushgateway when the run has ended).
     pub mode: PrometheusMode,
     /// Mode scrape: the address and port where it asks, at `/metrics`.
     #[schemars(extend("x-needs-named-file" = true))]
@@ -30,7 +47,21 @@ pub struct PrometheusConfig {
     /// Mode textfile: the folder that the node exporter looks into (`--collector.textfile.directory`).
     #[schemars(extend("x-needs-named-file" = true))]
     pub directory: Option<PathBuf>,
-    /// Mode textfile: time between two writes.
+    /// Modes remote-write and push: where they are sent, such as http://localhost:9090/api/v1/write or http://localhost:9091.
+    #[schemars(extend("x-needs-named-file" = true))]
+    pub url: Option<String>,
+    /// Modes remote-write and push: a file with the value of the header Authorization, such as Bearer TOKEN.
+    #[schemars(extend("x-needs-named-file" = true))]
+    pub authorization_file: Option<PathBuf>,
+    /// Modes remote-write and push: a file of certificates (PEM) to trust beside those of the system.
+    #[schemars(extend("x-needs-named-file" = true))]
+    pub certificate: Option<PathBuf>,
+    /// Modes remote-write and push: send the header without encryption, even to another machine.
+    #[schemars(extend("x-needs-named-file" = true))]
+    pub allow_http: bool,
+    /// Modes remote-write and push: how long the end of a run waits for what has not arrived.
+    pub finish_timeout_secs: Interval,
+    /// Modes textfile and remote-write: time between two writes.
     pub write_interval_secs: Interval,
     /// Mode textfile: whether the file stays when the run has ended.
     pub keep: bool,
@@ -46,6 +77,10 @@ pub enum PrometheusMode {
     Scrape,
     /// A file in the folder of the node exporter's textfile collector.
     Textfile,
+    /// They are sent by the remote-write protocol.
+    RemoteWrite,
+    /// They are sent to a Pushgateway when the run has ended.
+    Push,
 }
 
 impl Default for PrometheusConfig {
@@ -55,6 +90,11 @@ impl Default for PrometheusConfig {
             // The port of OpenTelemetry's exporters for Prometheus.
             listen: "127.0.0.1:9464".into(),
             directory: None,
+            url: None,
+            authorization_file: None,
+            certificate: None,
+            allow_http: false,
+            finish_timeout_secs: Interval::nearest(Duration::from_secs(5)),
             write_interval_secs: Interval::nearest(Duration::from_secs(10)),
             keep: false,
         }
@@ -69,15 +109,18 @@ impl SinkConfig for PrometheusConfig {
         match self.mode {
             PrometheusMode::Scrape => scrape::check(&self.listen),
             PrometheusMode::Textfile => self.folder().map(drop),
+            PrometheusMode::RemoteWrite => self.receiver(remote_write::PROTOCOL).map(drop),
+            PrometheusMode::Push => self.receiver(push::PROTOCOL).map(drop),
         }
     }
 
     fn build(&self, context: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
         self.check()?;
-        let latest = Latest::new(&context.registry);
+        let exposed = Exposed::new(&context.registry);
+        let patience = self.finish_timeout_secs.into();
         Ok(match self.mode {
             PrometheusMode::Scrape => {
-                let latest = Arc::new(Mutex::new(latest));
+                let latest = Arc::new(Mutex::new(exposed));
                 let server = Server::start(&self.listen, {
                     let latest = Arc::clone(&latest);
                     move |form| locked(&latest).text(form)
@@ -85,16 +128,45 @@ impl SinkConfig for PrometheusConfig {
                 Box::new(Scraped { latest, _server: server })
             }
             PrometheusMode::Textfile => Box::new(InFile {
-                latest,
+                latest: exposed,
                 file: Textfile::open(self.folder()?)?,
                 interval: self.write_interval_secs.into(),
                 keep: self.keep,
             }),
+            PrometheusMode::RemoteWrite => Box::new(RemoteWrite {
+                exposed,
+                requests: Requests::default(),
+                receiver: self.receiver(remote_write::PROTOCOL)?,
+                interval: self.write_interval_secs.into(),
+                patience,
+                sent: Sent::default(),
+                sender: None,
+            }),
+            PrometheusMode::Push => Box::new(Push { exposed, receiver: self.receiver(push::PROTOCOL)?, patience }),
         })
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from(self.finish_timeout_secs) + PATIENCE
     }
 }
 
 impl PrometheusConfig {
+    /// Who is sent to in the modes that send.
+    fn receiver(&self, protocol: Protocol) -> anyhow::Result<Receiver> {
+        let url = self.url.as_ref().context("the mode needs a url: that of the service to send to")?;
+        let headers = match &self.authorization_file {
+            None => Vec::new(),
+            Some(path) => vec![("authorization".to_owned(), authorization(path)?)],
+        };
+        // Only the header holds what nobody else may read.
+        let url = http::address("url", url, self.allow_http || headers.is_empty(), ALLOW_HTTP);
+        let url = url.map_err(anyhow::Error::msg)?;
+        let more = self.certificate.as_ref().map(|path| http::certificates(path)).transpose()?.unwrap_or_default();
+        let agent = http::agent_with(more, CALL);
+        Ok(Receiver { sink: "prometheus", agent, url, headers, protocol })
+    }
+
     fn folder(&self) -> anyhow::Result<&PathBuf> {
         self.directory
             .as_ref()
@@ -102,15 +174,27 @@ impl PrometheusConfig {
     }
 }
 
-register_sink!(SinkEntry::new::<PrometheusConfig>("prometheus", "Metrics for Prometheus: scraped, or in a text file"));
+register_sink!(SinkEntry::new::<PrometheusConfig>(
+    "prometheus",
+    "Metrics for Prometheus: scraped, in a text file, sent or pushed"
+));
 
-fn locked(latest: &Mutex<Latest>) -> std::sync::MutexGuard<'_, Latest> {
+/// The value of a header that a file holds.
+fn authorization(path: &Path) -> anyhow::Result<Secret> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = text.trim();
+    let is_value = !text.is_empty() && text.chars().all(|c| c == ' ' || c.is_ascii_graphic());
+    anyhow::ensure!(is_value, "{} does not hold one line for a header, such as Bearer TOKEN", path.display());
+    Ok(Secret::new(text))
+}
+
+fn locked(latest: &Mutex<Exposed>) -> std::sync::MutexGuard<'_, Exposed> {
     latest.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Metrics that are asked for.
 struct Scraped {
-    latest: Arc<Mutex<Latest>>,
+    latest: Arc<Mutex<Exposed>>,
     _server: Server,
 }
 
@@ -132,7 +216,7 @@ impl Sink for Scraped {
 
 /// Metrics in a file.
 struct InFile {
-    latest: Latest,
+    latest: Exposed,
     file: Textfile,
     interval: Duration,
     keep: bool,

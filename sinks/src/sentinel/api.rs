@@ -8,9 +8,9 @@ use ureq::Agent;
 use ureq::http::Method;
 use url::Url;
 
-use super::secret::Secret;
 use super::state::{is_run_id, is_upload_prefix, place};
 use crate::http::{Answer, Failure, send};
+use crate::secret::Secret;
 
 pub(crate) struct Api {
     agent: Agent,

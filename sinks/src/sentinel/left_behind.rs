@@ -8,16 +8,16 @@ use ureq::Agent;
 use url::Url;
 
 use super::api::Api;
-use super::backoff::Backoff;
 use super::run_directory::RunDirectory;
 use super::run_files::Access;
 use super::s3::S3;
-use super::secret::Secret;
 use super::spool::Spool;
 use super::state::End;
 use super::store::Store;
 use super::upload::Upload;
 use crate::http::Failure;
+use crate::http::backoff::Backoff;
+use crate::secret::Secret;
 
 const ATTEMPTS: u32 = 4;
 /// The longest pause, because a user may be waiting for the upload. A server that asks for longer gets it from a later

@@ -1,7 +1,6 @@
 //! The Sentinel service: registers the run, streams its rows to S3 through a spool, and closes it.
 
 mod api;
-mod backoff;
 mod facts;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -10,7 +9,6 @@ mod remains;
 mod run_directory;
 mod run_files;
 mod s3;
-mod secret;
 mod spool;
 mod spool_limit;
 mod state;
@@ -37,14 +35,14 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use crate::columns::Columns;
+use crate::http::backoff::Backoff;
 use crate::http::{self, Failure};
-use backoff::Backoff;
+use crate::secret::Secret;
 pub use facts::SentCommand;
 use left_behind::{Connect, rfc3339};
 pub use left_behind::{LeftBehind, Unsent};
 use run_directory::RunDirectory;
 use run_files::Access;
-use secret::Secret;
 use spool::Spool;
 use spool_limit::SpoolLimit;
 use state::{End, State};

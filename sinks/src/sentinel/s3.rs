@@ -132,8 +132,8 @@ pub(crate) fn expiry(credentials: &Credentials) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::secret::Secret;
     use super::*;
+    use crate::secret::Secret;
 
     fn credentials() -> Credentials {
         Credentials {

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
-use super::backoff::Backoff;
 use super::left_behind;
 use super::spool_limit::SpoolLimit;
 use super::state::End;
 use super::store::Batch;
 use super::upload::Upload;
 use crate::http::Failure;
+use crate::http::backoff::Backoff;
 
 /// How long registration waits for facts about host and cloud.
 pub(crate) const FACTS: Duration = Duration::from_secs(3);

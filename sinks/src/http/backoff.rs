@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::http::Failure;
+use super::Failure;
 
 const LONGEST: Duration = Duration::from_secs(60);
 /// A server that wants to be left alone for longer is asked again after this.

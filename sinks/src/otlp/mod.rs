@@ -1,0 +1,263 @@
+//! The OpenTelemetry protocol (OTLP), by HTTP.
+
+mod environment;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
+
+use anyhow::Context;
+use flate2::write::GzEncoder;
+use resource_tracker_core::config::Interval;
+use resource_tracker_core::{
+    Outcome, PATIENCE, Run, Sample, Sink, SinkConfig, SinkContext, SinkEntry, from_json, register_sink,
+};
+use resource_tracker_telemetry::otlp::{self, Requests};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use crate::http;
+use crate::http::sender::{Protocol, Receiver, Sender};
+use crate::latest::Latest;
+use environment::Environment;
+
+/// These alone can pass, by the protocol.
+const PLAIN: Protocol = Protocol {
+    headers: &[("content-type", "application/x-protobuf")],
+    can_pass: |status| matches!(status, 429 | 502..=504),
+    rejected: otlp::rejected_points,
+};
+const GZIPPED: Protocol =
+    Protocol { headers: &[("content-type", "application/x-protobuf"), ("content-encoding", "gzip")], ..PLAIN };
+
+/// Where receivers on this machine listen.
+const DEFAULT: &str = "http://localhost:4318";
+/// How to allow headers without encryption.
+const ALLOW_HTTP: &str = "set sinks.otlp.allow_http";
+
+/// A receiver of the OpenTelemetry protocol. The variables `OTEL_EXPORTER_OTLP_*` say what is not set here; headers, which can
+/// hold secrets, are taken from there alone.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(default, remote = "Self")]
+#[schemars(extend("x-takes-secret" = true))]
+pub struct OtlpConfig {
+    /// Its address, to which v1/metrics is added; http://localhost:4318 unless set here or in a variable.
+    #[schemars(extend("x-needs-named-file" = true))]
+    pub endpoint: Option<String>,
+    /// Time between two requests; 10 s unless set here or in OTEL_METRIC_EXPORT_INTERVAL.
+    pub export_interval_secs: Option<Interval>,
+    /// How long a request may take; 10 s unless set here or in a variable.
+    pub timeout_secs: Option<Interval>,
+    /// How long the end of a run waits for what has not arrived.
+    pub finish_timeout_secs: Interval,
+    /// gzip unless set here or in a variable.
+    pub compression: Option<Compression>,
+    /// Of sums that only grow; cumulative unless set here or in a variable.
+    pub temporality: Option<Temporality>,
+    /// A file of certificates (PEM) to trust beside those of the system.
+    #[schemars(extend("x-needs-named-file" = true))]
+    pub certificate: Option<PathBuf>,
+    /// Send headers without encryption, even to another machine.
+    #[schemars(extend("x-needs-named-file" = true))]
+    pub allow_http: bool,
+}
+
+/// How requests are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Compression {
+    /// By gzip.
+    Gzip,
+    /// Not at all.
+    None,
+}
+
+/// Over which time a sum that only grows is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Temporality {
+    /// From the start of the run.
+    Cumulative,
+    /// Since the request before.
+    Delta,
+}
+
+impl Compression {
+    /// A request as it is sent.
+    fn compress(self, request: Vec<u8>) -> Vec<u8> {
+        match self {
+            Self::None => request,
+            Self::Gzip => {
+                let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::fast());
+                // Writing to a vector does not fail.
+                let _ = encoder.write_all(&request);
+                encoder.finish().unwrap_or_default()
+            }
+        }
+    }
+}
+
+impl Default for OtlpConfig {
+    fn default() -> Self {
+        Self {
+            endpoint: None,
+            export_interval_secs: None,
+            timeout_secs: None,
+            finish_timeout_secs: Interval::nearest(Duration::from_secs(5)),
+            compression: None,
+            temporality: None,
+            certificate: None,
+            allow_http: false,
+        }
+    }
+}
+
+from_json!(OtlpConfig);
+
+#[typetag::deserialize(name = "otlp")]
+impl SinkConfig for OtlpConfig {
+    fn check(&self) -> anyhow::Result<()> {
+        self.receiver(&Environment::of_process()).map(drop)
+    }
+
+    fn build(&self, context: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
+        let environment = Environment::of_process();
+        environment.check_protocol();
+        let (receiver, compression) = self.receiver(&environment)?;
+        let temporality = self.temporality.or_else(|| environment.temporality());
+        let interval = self.export_interval_secs.map(Duration::from).or_else(|| environment.interval());
+        Ok(Box::new(Otlp {
+            latest: Latest::new("otlp", &context.registry),
+            attributes: environment.resource(),
+            temporality: temporality.map_or(otlp::Temporality::Cumulative, Into::into),
+            requests: None,
+            compression,
+            interval: interval.unwrap_or(Duration::from_secs(10)),
+            patience: self.finish_timeout_secs.into(),
+            sent: Sent::default(),
+            receiver,
+            sender: None,
+        }))
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from(self.finish_timeout_secs) + PATIENCE
+    }
+}
+
+register_sink!(SinkEntry::new::<OtlpConfig>("otlp", "Metrics for a receiver of the OpenTelemetry protocol"));
+
+impl OtlpConfig {
+    fn receiver(&self, environment: &Environment<'_>) -> anyhow::Result<(Receiver, Compression)> {
+        let headers = environment.headers()?;
+        let (name, address) = match &self.endpoint {
+            Some(endpoint) => ("endpoint".to_owned(), environment::below(endpoint)),
+            None => environment.endpoint().unwrap_or_else(|| ("endpoint".to_owned(), environment::below(DEFAULT))),
+        };
+        // Only headers hold what nobody else may read.
+        let url = http::address(&name, &address, self.allow_http || headers.is_empty(), ALLOW_HTTP);
+        let url: Url = url.map_err(anyhow::Error::msg)?;
+        let named = self.certificate.as_ref().map(|path| ("certificate".to_owned(), path.clone()));
+        let more = named.or_else(|| environment.certificate());
+        let more = more.map(|(name, path)| http::certificates(&path).context(name)).transpose()?.unwrap_or_default();
+        let timeout = self.timeout_secs.map(Duration::from).or_else(|| environment.timeout());
+        let agent = http::agent_with(more, timeout.unwrap_or(Duration::from_secs(10)));
+        let compression = self.compression.or_else(|| environment.compression()).unwrap_or(Compression::Gzip);
+        let protocol = match compression {
+            Compression::Gzip => GZIPPED,
+            Compression::None => PLAIN,
+        };
+        Ok((Receiver { sink: "otlp", agent, url, headers, protocol }, compression))
+    }
+}
+
+impl From<Temporality> for otlp::Temporality {
+    fn from(temporality: Temporality) -> Self {
+        match temporality {
+            Temporality::Cumulative => Self::Cumulative,
+            Temporality::Delta => Self::Delta,
+        }
+    }
+}
+
+struct Otlp {
+    latest: Latest,
+    /// Attributes of the resource that the environment has.
+    attributes: Vec<(String, String)>,
+    temporality: otlp::Temporality,
+    /// From the start of the run on.
+    requests: Option<Requests>,
+    compression: Compression,
+    interval: Duration,
+    patience: Duration,
+    sent: Sent,
+    receiver: Receiver,
+    /// From the start of the run on.
+    sender: Option<Sender>,
+}
+
+/// Times of samples, since 1970.
+#[derive(Default)]
+struct Sent {
+    /// Of the one that was sent last, or that the run began with.
+    last: Duration,
+    /// Of the latest one.
+    latest: Duration,
+}
+
+impl Otlp {
+    fn add(&mut self, request: Vec<u8>) {
+        if let Some(sender) = &mut self.sender {
+            sender.add(self.compression.compress(request));
+        }
+    }
+
+    /// Sends the latest sample.
+    fn send_latest(&mut self) {
+        let Some(requests) = &mut self.requests else { return };
+        self.sent.last = self.sent.latest;
+        let (names, resource) = (self.latest.names(), self.latest.resource());
+        let request = requests.next(names, resource, &self.latest.points(), self.sent.latest);
+        self.add(request);
+    }
+}
+
+impl Sink for Otlp {
+    fn start(&mut self, run: &Run) -> anyhow::Result<()> {
+        self.latest.begin(run);
+        self.attributes.iter().for_each(|(name, value)| self.latest.set(name, value));
+        let started = run.started.duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.requests = Some(Requests::new(self.temporality, started));
+        self.sent.last = started;
+        self.sender = Some(Sender::start(self.receiver.clone())?);
+        Ok(())
+    }
+
+    fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
+        self.latest.take(sample)?;
+        self.sent.latest = sample.timestamp();
+        // A clock that was set back does not stop it.
+        if self.sent.latest < self.sent.last || self.sent.latest - self.sent.last >= self.interval {
+            self.send_latest();
+        }
+        Ok(())
+    }
+
+    fn delay(&self) -> Duration {
+        Duration::from_millis(500).min(self.interval)
+    }
+
+    fn finish(&mut self, _: &Outcome) -> anyhow::Result<()> {
+        if self.sent.latest != self.sent.last && self.sent.latest != Duration::ZERO {
+            self.send_latest();
+        }
+        if let Some(requests) = &mut self.requests {
+            let request = requests.end(self.latest.names(), self.latest.resource(), self.sent.latest);
+            self.add(request);
+        }
+        self.sender.as_mut().map_or(Ok(()), |sender| sender.finish(self.patience))
+    }
+}
