@@ -1,10 +1,11 @@
 //! The page itself: one file with its style, its program and its data.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use flate2::read::GzDecoder;
 use resource_tracker_metrics::CloudMetrics;
 use resource_tracker_report::{Advice, Look, Rows, Span, Summary, text};
 use serde::Serialize;
@@ -19,20 +20,10 @@ const WORDED_RUNS: usize = 20;
 /// The beginning by which an older page is recognised.
 pub(crate) const BEGINNING: &str = "<!DOCTYPE html>\n<!-- resource-tracker report -->\n";
 
-const STYLES: [&str; 2] = [include_str!("../vendor/uplot-1.6.32/uPlot.min.css"), include_str!("../assets/page.css")];
-const SCRIPTS: [&str; 2] = [
-    include_str!("../vendor/uplot-1.6.32/uPlot.iife.min.js"),
-    concat!(
-        "(() => {\n\"use strict\";\n",
-        include_str!("../assets/format.js"),
-        include_str!("../assets/elements.js"),
-        include_str!("../assets/charts.js"),
-        include_str!("../assets/run.js"),
-        include_str!("../assets/runs.js"),
-        include_str!("../assets/page.js"),
-        "})();\n"
-    ),
-];
+/// The styles and the scripts, as the build packs them.
+const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/texts.gz"));
+const STYLES: usize = 2;
+
 /// The licence of uPlot, which must go with its code.
 const LICENCE: &str = include_str!("../vendor/uplot-1.6.32/LICENSE");
 const BODY: &str = include_str!("../assets/body.html");
@@ -92,10 +83,14 @@ pub fn write_page(mut out: impl Write, runs: &mut [PageRun]) -> anyhow::Result<(
         [run] => Rows::of(&run.summary).title,
         _ => format!("{} runs", runs.len()),
     };
+    let mut texts = String::new();
+    GzDecoder::new(PACKED).read_to_string(&mut texts)?;
+    let texts: Vec<&str> = texts.split('\0').collect();
+    let (styles, scripts) = texts.split_at(STYLES);
     // The page may load nothing, and run nothing but its own scripts.
-    let (styles, scripts) = (sources(&STYLES), sources(&SCRIPTS));
+    let (style_sources, script_sources) = (sources(styles), sources(scripts));
     let policy = format!(
-        "default-src 'none'; img-src data:; style-src {styles}; script-src {scripts}; base-uri 'none'; form-action 'none'"
+        "default-src 'none'; img-src data:; style-src {style_sources}; script-src {script_sources}; base-uri 'none'; form-action 'none'"
     );
     write!(
         out,
@@ -106,7 +101,7 @@ pub fn write_page(mut out: impl Write, runs: &mut [PageRun]) -> anyhow::Result<(
         escaped(&title)
     )?;
     write!(out, "<!-- Charts by uPlot 1.6.32:\n{LICENCE}-->\n")?;
-    for style in STYLES {
+    for style in styles {
         writeln!(out, "<style>{style}</style>")?;
     }
     write!(out, "</head>\n<body>\n{BODY}")?;
@@ -115,7 +110,7 @@ pub fn write_page(mut out: impl Write, runs: &mut [PageRun]) -> anyhow::Result<(
     let data = Data { version: env!("CARGO_PKG_VERSION"), runs: runs.iter_mut().map(RunData::of).collect() };
     serde_json::to_writer(WithoutMarkup(&mut out), &data)?;
     out.write_all(b"</script>\n")?;
-    for script in SCRIPTS {
+    for script in scripts {
         writeln!(out, "<script>{script}</script>")?;
     }
     out.write_all(b"</body>\n</html>\n")?;
