@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use percent_encoding::percent_decode_str;
 
-use super::{Compression, Temporality};
+use super::preferences::{Compression, Temporality};
 use crate::secret::Secret;
 
 const ALL: &str = "OTEL_EXPORTER_OTLP_";

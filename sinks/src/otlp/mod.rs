@@ -1,13 +1,12 @@
 //! The OpenTelemetry protocol (OTLP), by HTTP.
 
 mod environment;
+mod preferences;
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::Context;
-use flate2::write::GzEncoder;
 use resource_tracker_core::config::Interval;
 use resource_tracker_core::{
     Outcome, PATIENCE, Run, Sample, Sink, SinkConfig, SinkContext, SinkEntry, from_json, register_sink,
@@ -21,6 +20,7 @@ use crate::http;
 use crate::http::sender::{Protocol, Receiver, Sender};
 use crate::latest::Latest;
 use environment::Environment;
+pub use preferences::{Compression, Temporality};
 
 /// These alone can pass, by the protocol.
 const PLAIN: Protocol = Protocol {
@@ -61,43 +61,6 @@ pub struct OtlpConfig {
     /// Send headers without encryption, even to another machine.
     #[schemars(extend("x-needs-named-file" = true))]
     pub allow_http: bool,
-}
-
-/// How requests are compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum Compression {
-    /// By gzip.
-    Gzip,
-    /// Not at all.
-    None,
-}
-
-/// Over which time a sum that only grows is one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum Temporality {
-    /// From the start of the run.
-    Cumulative,
-    /// Since the request before.
-    Delta,
-}
-
-impl Compression {
-    /// A request as it is sent.
-    fn compress(self, request: Vec<u8>) -> Vec<u8> {
-        match self {
-            Self::None => request,
-            Self::Gzip => {
-                let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::fast());
-                // Writing to a vector does not fail.
-                let _ = encoder.write_all(&request);
-                encoder.finish().unwrap_or_default()
-            }
-        }
-    }
 }
 
 impl Default for OtlpConfig {
@@ -171,15 +134,6 @@ impl OtlpConfig {
             Compression::None => PLAIN,
         };
         Ok((Receiver { sink: "otlp", agent, url, headers, protocol }, compression))
-    }
-}
-
-impl From<Temporality> for otlp::Temporality {
-    fn from(temporality: Temporality) -> Self {
-        match temporality {
-            Temporality::Cumulative => Self::Cumulative,
-            Temporality::Delta => Self::Delta,
-        }
     }
 }
 
