@@ -23,7 +23,7 @@ const WINDOWS: usize = 3;
 const BESIDE: Duration = Duration::from_secs(20);
 
 /// So many of each run at the same time then.
-pub(crate) const PAIRS: usize = 5;
+const PAIRS: usize = 5;
 
 const NO_PSS: [&str; 2] = ["--set", "sources.process.pss_budget_pct=0"];
 const TOP: [&str; 2] = ["--set", "sources.process.top=5"];
@@ -155,7 +155,7 @@ fn row_beside(before: &OsStr, case: &Case<'_>) -> anyhow::Result<()> {
 /// first's: medians of so many pairs, all of which run at the same time.
 ///
 /// None is stopped: what comes round once in ten seconds, and what is made up for after a stop, would count in full.
-pub(crate) fn beside(
+fn beside(
     pairs: usize,
     interval: Duration,
     start: impl Fn(usize) -> anyhow::Result<Running>,
