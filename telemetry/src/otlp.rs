@@ -38,6 +38,8 @@ pub struct Requests {
     temporality: Temporality,
     /// When the run began, in nanoseconds since 1970, as all times here.
     start: u64,
+    /// The time of the request before.
+    last: u64,
     series: HashMap<String, Series>,
 }
 
@@ -53,13 +55,15 @@ struct Series {
 impl Requests {
     /// For a run that began at this time since 1970.
     pub fn new(temporality: Temporality, start: Duration) -> Self {
-        Self { temporality, start: nanoseconds(start), series: HashMap::new() }
+        let start = nanoseconds(start);
+        Self { temporality, start, last: start, series: HashMap::new() }
     }
 
     /// A request with these points and their values, in which a counter is the sum from the start. A series that was in the
-    /// request before and is not in this one ends: it is said to have no value. `time` is that of the sample.
+    /// request before and is not in this one ends: it is said to have no value. `time` is that of the sample; where the clock was set
+    /// back, the request is of just after the one before.
     pub fn next(&mut self, names: &Names, resource: &Resource, points: &[(Point<'_>, f64)], time: Duration) -> Vec<u8> {
-        let time = nanoseconds(time);
+        let time = self.later(time);
         let mut metrics: BTreeMap<usize, Vec<NumberDataPoint>> = BTreeMap::new();
         let mut before = std::mem::take(&mut self.series);
         for (point, value) in points {
@@ -96,9 +100,15 @@ impl Requests {
     /// ones for those of today.
     pub fn end(&mut self, names: &Names, resource: &Resource, time: Duration) -> Vec<u8> {
         let mut metrics = BTreeMap::new();
-        let series = std::mem::take(&mut self.series);
-        self.end_series(series.into_values(), nanoseconds(time), &mut metrics);
+        let (time, series) = (self.later(time), std::mem::take(&mut self.series));
+        self.end_series(series.into_values(), time, &mut metrics);
         request(names, resource, metrics, self.temporality)
+    }
+
+    /// This time, or the one after that of the last request.
+    fn later(&mut self, time: Duration) -> u64 {
+        self.last = nanoseconds(time).max(self.last.saturating_add(1));
+        self.last
     }
 
     fn end_series(
@@ -111,8 +121,7 @@ impl Requests {
             metrics.entry(series.metric).or_default().push(NumberDataPoint {
                 attributes: series.attributes,
                 start_time_unix_nano: self.start,
-                // Not that of its last value.
-                time_unix_nano: time.max(series.time + 1),
+                time_unix_nano: time,
                 flags: DataPointFlags::NoRecordedValueMask as u32,
                 ..NumberDataPoint::default()
             });
@@ -298,6 +307,20 @@ mod tests {
             })
             .collect();
         assert_eq!(times, [(100, 101, Some(1.0)), (101, 103, Some(2.0)), (103, 104, Some(4.0))]);
+    }
+
+    #[test]
+    fn time_goes_on_when_the_clock_is_set_back() {
+        for temporality in [Temporality::Cumulative, Temporality::Delta] {
+            let mut sent = Sent::new(temporality);
+            let mut before = 0;
+            for time in [101, 50, 51, 102] {
+                let request = sent.next(&sample(1.0, "sda"), time);
+                let point = &points(metric(&request, "system.cpu.time"))[0];
+                assert!(point.start_time_unix_nano < point.time_unix_nano && point.time_unix_nano > before, "{time}");
+                before = point.time_unix_nano;
+            }
+        }
     }
 
     #[test]

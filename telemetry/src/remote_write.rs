@@ -1,6 +1,6 @@
 //! Points as Prometheus receives them: its remote-write protocol, version 1.0.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use prost::Message;
@@ -50,14 +50,16 @@ struct Value {
 /// Makes the requests of a run, in order: `WriteRequest`, not compressed yet.
 #[derive(Debug, Default)]
 pub struct Requests {
-    /// Those of the request before, with the time of their value.
-    series: HashMap<Labels, i64>,
+    /// Those of the request before.
+    series: HashSet<Labels>,
+    /// Its time.
+    last: i64,
 }
 
 impl Requests {
     /// A request with these points and their values, each with the labels `common`, and with `info` as those of `target_info`.
     /// A series that was in the request before and is not in this one is said to have ended. `time` is that of the sample,
-    /// since 1970.
+    /// since 1970; where the clock was set back, the request is of just after the one before.
     pub fn next(
         &mut self,
         families: &Families,
@@ -66,7 +68,7 @@ impl Requests {
         info: &[(String, String)],
         time: Duration,
     ) -> Vec<u8> {
-        let timestamp = milliseconds(time);
+        let timestamp = self.later(time);
         let before = std::mem::take(&mut self.series);
         let mut timeseries = Vec::new();
         let mut add = |name: &str, mut labels: Labels, value| {
@@ -74,11 +76,11 @@ impl Requests {
             labels.extend(label_map(common));
             labels.retain(|_, value| !value.is_empty());
             labels.insert("__name__".into(), name.into());
-            // A time stands once in a series.
-            if before.get(&labels).is_none_or(|last| *last < timestamp) && !self.series.contains_key(&labels) {
+            // Two of a series at one time cannot be told apart.
+            if !self.series.contains(&labels) {
                 timeseries.push(series(&labels, value, timestamp));
+                self.series.insert(labels);
             }
-            self.series.insert(labels, timestamp);
         };
         if !info.is_empty() {
             add("target_info", label_map(info.iter().map(|(name, value)| (name.as_str(), value.as_str()))), 1.0);
@@ -87,16 +89,21 @@ impl Requests {
             let Some(name) = families.name(point.metric) else { continue };
             add(&name, label_map(point.attributes.iter().map(|(name, value)| (*name, &**value))), *value);
         }
-        let gone = before.iter().filter(|(labels, _)| !self.series.contains_key(*labels));
-        timeseries.extend(gone.map(|(labels, last)| series(labels, STALE, timestamp.max(last + 1))));
+        timeseries.extend(before.difference(&self.series).map(|labels| series(labels, STALE, timestamp)));
         WriteRequest { timeseries }.encode_to_vec()
     }
 
     /// The last request: it says of all series that they have ended.
     pub fn end(&mut self) -> Vec<u8> {
-        let series = std::mem::take(&mut self.series);
-        let timeseries = series.iter().map(|(labels, last)| self::series(labels, STALE, last + 1)).collect();
+        let (time, ended) = (self.later(Duration::ZERO), std::mem::take(&mut self.series));
+        let timeseries = ended.iter().map(|labels| series(labels, STALE, time)).collect();
         WriteRequest { timeseries }.encode_to_vec()
+    }
+
+    /// This time, or the one after that of the last request.
+    fn later(&mut self, time: Duration) -> i64 {
+        self.last = milliseconds(time).max(self.last.saturating_add(1));
+        self.last
     }
 }
 
@@ -155,9 +162,10 @@ mod tests {
         assert!(second.contains(&format!("{cpu} 3@2000")), "{second:#?}");
         let ended: Vec<_> = second.iter().filter(|line| line.ends_with(" stale@2000")).collect();
         assert!(ended.len() == 1 && ended[0].contains("system_device=sda"), "{second:#?}");
-        assert_eq!(next("sdb", 2000), Vec::<String>::new(), "the time is over");
+        let third = next("sdb", 500);
+        assert!(third.contains(&format!("{cpu} 4.5@2001")), "the clock was set back: {third:#?}");
         let end = written(&requests.end());
-        assert!(end.len() == second.len() - 1 && end.iter().all(|line| line.ends_with(" stale@2001")), "{end:#?}");
+        assert!(end.len() == third.len() && end.iter().all(|line| line.ends_with(" stale@2002")), "{end:#?}");
         assert!(requests.end().is_empty());
     }
 }
