@@ -36,10 +36,15 @@ const SI_TKILL: libc::c_int = -6;
 #[cfg(target_env = "gnu")]
 const HEAPS: libc::c_int = 2;
 
-/// So much a heap grows at once, in bytes. A run needs more than the C library's 128 KiB, and those that are left over cost nothing:
-/// beyond them the heap of the threads grows page by page, with a system call for each.
+/// So much a heap has at least, in bytes. A run needs more than the C library's 128 KiB, and what it does not use costs nothing:
+/// beyond it the heap of the threads grows page by page, with a system call for each.
 #[cfg(target_env = "gnu")]
-const STEP: libc::c_int = 384 << 10;
+const LEAST: libc::c_int = 384 << 10;
+
+/// What is not in use at its end is given back above this, and what is as large has a mapping of its own. (The C library finds
+/// its own limits, unless one of these numbers is set.)
+#[cfg(target_env = "gnu")]
+const LARGE: libc::c_int = 1 << 20;
 
 /// Lets the threads share heaps. The C library gives each a heap of its own, for speed that nothing here needs: what one
 /// thread frees, another one uses.
@@ -48,7 +53,9 @@ pub(crate) fn share() {
     // SAFETY: it sets numbers, before there is a second thread.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, HEAPS);
-        libc::mallopt(libc::M_TOP_PAD, STEP);
+        libc::mallopt(libc::M_TOP_PAD, LEAST);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, LARGE);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The latest sample of a run, as metrics.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use anyhow::Context;
 use resource_tracker_core::registry::Registry;
@@ -21,7 +22,11 @@ pub(crate) struct Latest {
     names: LazyNames,
     sums: Sums,
     resource: Resource,
+    /// Attributes that are as the user says, whatever a sample knows.
+    fixed: Vec<(String, String)>,
     sample: Map<String, Json>,
+    /// When it was taken, since 1970.
+    time: Duration,
     /// Values of its points.
     values: Vec<Option<f64>>,
     line: Vec<u8>,
@@ -36,7 +41,9 @@ impl Latest {
             names: LazyLock::new(Box::new(move || Names::new(&registry))),
             sums: Sums::default(),
             resource: Resource::default(),
+            fixed: Vec::new(),
             sample: Map::new(),
+            time: Duration::ZERO,
             values: Vec::new(),
             line: Vec::new(),
             is_bound_said: false,
@@ -47,9 +54,10 @@ impl Latest {
         self.resource = Resource::of_run(run);
     }
 
-    /// Sets an attribute of what the metrics are about, until a sample knows better.
-    pub(crate) fn set(&mut self, attribute: &str, value: &str) {
-        self.resource.set(attribute, value);
+    /// Sets attributes of what the metrics are about. Samples know better what the service is, which is the job.
+    pub(crate) fn set(&mut self, attributes: &[(String, String)]) {
+        attributes.iter().for_each(|(name, value)| _ = self.resource.set(name, value));
+        self.fixed = attributes.iter().filter(|(name, _)| !name.starts_with("service.")).cloned().collect();
     }
 
     pub(crate) fn take(&mut self, sample: &Sample) -> anyhow::Result<()> {
@@ -57,6 +65,10 @@ impl Latest {
         sample.write_json(&mut self.line).context("a sample cannot be written")?;
         let mut next: Map<String, Json> = serde_json::from_slice(&self.line).context("a sample is no JSON")?;
         self.resource.learn(&next);
+        self.fixed.iter().for_each(|(name, value)| _ = self.resource.set(name, value));
+        // Where the clock was set back, time goes on all the same.
+        let time = sample.timestamp();
+        self.time = if time > self.time { time } else { self.time + sample.elapsed() };
         if let (false, Some(once)) = (next.contains_key(ONCE), self.sample.remove(ONCE)) {
             next.insert(ONCE.into(), once);
         }
@@ -67,6 +79,11 @@ impl Latest {
             log::warn!("{}: there are more than {MOST_SERIES} counters; what is new is left out", self.sink);
         }
         Ok(())
+    }
+
+    /// When the sample was taken, since 1970; zero before there is one. It never goes back.
+    pub(crate) fn time(&self) -> Duration {
+        self.time
     }
 
     /// What the metrics are about.

@@ -12,6 +12,7 @@ mod secret;
 pub mod sentinel;
 mod stdout_json;
 mod stream;
+mod turns;
 
 pub use columns::Columns;
 pub use csv::CsvConfig;

@@ -85,6 +85,8 @@ pub(crate) enum Kind {
     Counter,
     /// What was added.
     Delta,
+    /// A sum of which a sample says nothing.
+    Paused,
 }
 
 impl Names {
@@ -210,7 +212,7 @@ impl Builder<'_> {
         let instrument = match (kind, otel["instrument"].as_str()) {
             (Kind::Value, Some("updowncounter")) => Instrument::UpDownCounter,
             (Kind::Value, _) => Instrument::Gauge,
-            (Kind::Counter | Kind::Delta, _) => Instrument::Counter,
+            (Kind::Counter | Kind::Delta | Kind::Paused, _) => Instrument::Counter,
         };
         let metric = self.metrics.iter().position(|metric| metric.name == name).unwrap_or_else(|| {
             let known = conventions::of(&name);

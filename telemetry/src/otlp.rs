@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use opentelemetry_proto::tonic::collector::metrics::v1::{ExportMetricsServiceRequest, ExportMetricsServiceResponse};
-use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
+use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, InstrumentationScope, KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1::{
     AggregationTemporality, DataPointFlags, Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum,
     metric::Data, number_data_point,
@@ -20,8 +20,9 @@ use crate::sums::key;
 /// The version of the semantic conventions whose names are used.
 pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.44.0";
 
-/// The one attribute of a resource that is a number.
+/// The attributes of a resource that are no text: a number, and a list.
 const PID: &str = "process.pid";
+const IP: &str = "host.ip";
 
 /// Over which time a sum that only grows is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub struct Requests {
     /// The time of the request before.
     last: u64,
     series: HashMap<String, Series>,
+    /// Sums that ended, because they can come back.
+    ended: HashMap<String, Series>,
 }
 
 /// What was sent of a series last.
@@ -56,7 +59,7 @@ impl Requests {
     /// For a run that began at this time since 1970.
     pub fn new(temporality: Temporality, start: Duration) -> Self {
         let start = nanoseconds(start);
-        Self { temporality, start, last: start, series: HashMap::new() }
+        Self { temporality, start, last: start, series: HashMap::new(), ended: HashMap::new() }
     }
 
     /// A request with these points and their values, in which a counter is the sum from the start. A series that was in the
@@ -72,7 +75,7 @@ impl Requests {
             if self.series.contains_key(&key) {
                 continue;
             }
-            let last = before.remove(&key);
+            let last = before.remove(&key).or_else(|| self.ended.remove(&key));
             let instrument = names.metric_of(point).instrument;
             let (start, sent) = match (instrument, &last) {
                 // It is of a moment.
@@ -92,7 +95,7 @@ impl Requests {
             });
             self.series.insert(key, Series { metric: point.metric, attributes, sum: *value, time });
         }
-        self.end_series(before.into_values(), time, &mut metrics);
+        self.end_series(names, before, time, &mut metrics);
         request(names, resource, metrics, self.temporality)
     }
 
@@ -101,30 +104,41 @@ impl Requests {
     pub fn end(&mut self, names: &Names, resource: &Resource, time: Duration) -> Vec<u8> {
         let mut metrics = BTreeMap::new();
         let (time, series) = (self.later(time), std::mem::take(&mut self.series));
-        self.end_series(series.into_values(), time, &mut metrics);
+        self.end_series(names, series, time, &mut metrics);
         request(names, resource, metrics, self.temporality)
     }
 
-    /// This time, or the one after that of the last request.
+    /// This time, or the one after that of the last request. Many receivers know milliseconds.
     fn later(&mut self, time: Duration) -> u64 {
-        self.last = nanoseconds(time).max(self.last.saturating_add(1));
+        self.last = nanoseconds(time).max(self.last.saturating_add(1_000_000));
         self.last
     }
 
     fn end_series(
-        &self,
-        series: impl Iterator<Item = Series>,
+        &mut self,
+        names: &Names,
+        series: HashMap<String, Series>,
         time: u64,
         metrics: &mut BTreeMap<usize, Vec<NumberDataPoint>>,
     ) {
-        for series in series {
+        for (key, mut series) in series {
+            let instrument = names.metrics()[series.metric].instrument;
+            let start = match instrument {
+                Instrument::Gauge => 0,
+                Instrument::Counter if self.temporality == Temporality::Delta => series.time,
+                Instrument::Counter | Instrument::UpDownCounter => self.start,
+            };
             metrics.entry(series.metric).or_default().push(NumberDataPoint {
-                attributes: series.attributes,
-                start_time_unix_nano: self.start,
+                attributes: series.attributes.clone(),
+                start_time_unix_nano: start,
                 time_unix_nano: time,
                 flags: DataPointFlags::NoRecordedValueMask as u32,
                 ..NumberDataPoint::default()
             });
+            if instrument == Instrument::Counter {
+                series.time = time;
+                self.ended.insert(key, series);
+            }
         }
     }
 }
@@ -186,8 +200,11 @@ fn request(
     let scope_metrics =
         ScopeMetrics { scope: Some(scope), metrics: metrics.collect(), schema_url: SCHEMA_URL.to_owned() };
     let attributes = resource.attributes().map(|(name, value)| {
+        let text = any_value::Value::StringValue(value.to_owned());
         let number = value.parse().ok().filter(|_| name == PID).map(any_value::Value::IntValue);
-        attribute(name, number.unwrap_or_else(|| any_value::Value::StringValue(value.to_owned())))
+        let list = || ArrayValue { values: vec![AnyValue { value: Some(text.clone()) }] };
+        let list = (name == IP).then(|| any_value::Value::ArrayValue(list()));
+        attribute(name, number.or(list).unwrap_or(text))
     });
     let resource = resource::v1::Resource { attributes: attributes.collect(), ..resource::v1::Resource::default() };
     let resource_metrics = ResourceMetrics {
@@ -231,7 +248,7 @@ mod tests {
         fn next(&mut self, sample: &serde_json::Value, time: u64) -> ResourceMetrics {
             let points = self.names.points(sample.as_object().unwrap());
             let points: Vec<_> =
-                points.into_iter().map(|point| (point.clone(), self.sums.add(&point).unwrap())).collect();
+                points.into_iter().filter_map(|point| Some((point.clone(), self.sums.add(&point)?))).collect();
             received(&self.requests.next(&self.names, &self.resource, &points, secs(time)))
         }
     }
@@ -307,6 +324,24 @@ mod tests {
             })
             .collect();
         assert_eq!(times, [(100, 101, Some(1.0)), (101, 103, Some(2.0)), (103, 104, Some(4.0))]);
+    }
+
+    #[test]
+    fn a_sum_that_pauses_or_comes_back_is_counted_once() {
+        let mut sent = Sent::new(Temporality::Delta);
+        let cpu = |secs: Option<f64>| json!({ "cpu": { "utime_secs": secs } });
+        let samples = [cpu(None), cpu(Some(5.0)), cpu(None), cpu(Some(1.0)), json!({}), cpu(Some(2.0))];
+        let (mut sum, mut end) = (0.0, 0);
+        for (number, sample) in samples.iter().enumerate() {
+            let request = sent.next(sample, 101 + number as u64);
+            let Some(metric) = request.scope_metrics[0].metrics.first() else { continue };
+            let [point] = points(metric) else { panic!("{metric:?}") };
+            assert!(point.start_time_unix_nano >= end && point.start_time_unix_nano < point.time_unix_nano, "{number}");
+            end = point.time_unix_nano;
+            assert_eq!(point.value.is_none(), number == 4, "it is paused, and then gone");
+            sum += value(point).unwrap_or_default();
+        }
+        assert_eq!(sum, 8.0);
     }
 
     #[test]

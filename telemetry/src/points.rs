@@ -26,7 +26,8 @@ pub struct Point<'a> {
 struct Points<'a>(Vec<Point<'a>>);
 
 impl Names {
-    /// The points of a sample, which is JSON: an object of sections. What is null or of another type than its schema says is left out.
+    /// The points of a sample, which is JSON: an object of sections. What is of another type than its schema says is left out, and so is a level that is null.
+    /// A sum that is null has a point without a value, for [`Sums`](crate::Sums) that know it.
     pub fn points<'a>(&'a self, sample: &'a Map<String, Json>) -> Vec<Point<'a>> {
         let mut points = Points::default();
         for (name, node) in &self.sections {
@@ -92,9 +93,16 @@ impl<'a> Points<'a> {
     }
 
     fn add_point(&mut self, figure: &'a Figure, value: &Json, mut attributes: Attributes<'a>) {
-        let Some(value) = value.as_f64() else { return };
+        let (kind, value) = match value {
+            // It was not counted in this interval; what was counted before stays.
+            Json::Null if figure.kind != Kind::Value => (Kind::Paused, 0.0),
+            value => match value.as_f64() {
+                Some(value) => (figure.kind, value),
+                None => return,
+            },
+        };
         attributes.extend(figure.attributes.iter().map(|(name, value)| (name.as_str(), value.as_str().into())));
-        let Figure { metric, kind, .. } = *figure;
+        let Figure { metric, .. } = *figure;
         // The decimals of a large unit are those of whole small ones, rounded.
         let value = if figure.factor > 1.0 { (value * figure.factor).round() } else { value * figure.factor };
         self.0.push(Point { metric, attributes, kind, value });

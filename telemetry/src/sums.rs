@@ -26,12 +26,15 @@ struct Series {
 impl Sums {
     /// The value of a point, in which that of a counter is the sum from the start of the run, or from the first sample that has
     /// it where only a counter of the kernel or a driver is known. A counter that is less than before began anew. `None`
-    /// beyond [`MOST_SERIES`]. Each point of a run is added once, in order.
+    /// beyond [`MOST_SERIES`], and for a sum that was never known. Each point of a run is added once, in order.
     pub fn add(&mut self, point: &Point<'_>) -> Option<f64> {
         if point.kind == Kind::Value {
             return Some(point.value);
         }
         let key = key(point);
+        if point.kind == Kind::Paused {
+            return self.series.get(&key).map(|series| series.sum);
+        }
         if !self.series.contains_key(&key) && self.series.len() >= MOST_SERIES {
             self.is_full = true;
             return None;
@@ -39,7 +42,7 @@ impl Sums {
         let series = self.series.entry(key).or_default();
         let before = series.counter.replace(point.value);
         series.sum += match point.kind {
-            Kind::Value | Kind::Delta => point.value,
+            Kind::Value | Kind::Delta | Kind::Paused => point.value,
             Kind::Counter => {
                 before.map_or(0.0, |before| if point.value < before { point.value } else { point.value - before })
             }

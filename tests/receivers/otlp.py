@@ -21,8 +21,9 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK,
 )
 
-# The last point of each series: start, time, value.
+# The last point of each series: start, time, value; and when those ended that have ended.
 series = {}
+ended = {}
 
 
 class Wrong(Exception):
@@ -67,6 +68,7 @@ def check_points(metric, resource):
         if point.flags & DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK:
             must(value is None, f"{metric.name} has a value and says that it has none")
             series.pop(name, None)
+            ended[name] = point.time_unix_nano
             yield {"metric": metric.name, "unit": metric.unit, "attributes": own, "value": None}
             continue
         must(value, f"{metric.name} has no value")
@@ -82,6 +84,8 @@ def check_points(metric, resource):
             else:
                 must(point.start_time_unix_nano == before[1], f"{metric.name} has a gap")
                 must(number >= 0, f"{metric.name} falls by {number}")
+        if kind == "sum" and name in ended and data.aggregation_temporality == AGGREGATION_TEMPORALITY_DELTA:
+            must(not data.is_monotonic or point.start_time_unix_nano >= ended[name], f"{metric.name} overlaps its end")
         series[name] = (point.start_time_unix_nano, point.time_unix_nano, number)
         yield {"metric": metric.name, "unit": metric.unit, "attributes": own, "value": number}
 

@@ -27,6 +27,8 @@ struct State {
     end: Option<Instant>,
     /// Nothing more is tried.
     is_over: bool,
+    /// Whether the pause is cut short: there may be no time for it, and it may be over what it waits for.
+    hurries: bool,
 }
 
 impl Outbox {
@@ -37,6 +39,10 @@ impl Outbox {
     /// Adds a request. Says how many had to go for it.
     pub(super) fn add(&self, request: Vec<u8>) -> u64 {
         let mut state = self.lock();
+        if request.len() > LARGEST {
+            state.lost += 1;
+            return 1;
+        }
         state.bytes += request.len();
         state.waiting.push_back(request);
         let mut gone = 0;
@@ -51,17 +57,22 @@ impl Outbox {
         gone
     }
 
-    /// Takes the next request, after `pause`, in which others may come. `back` is one that was taken and is to be tried again:
-    /// it is the oldest. `None`: nothing more comes, or it is too late.
-    pub(super) fn take(&self, back: Option<Vec<u8>>, pause: Duration) -> Option<Vec<u8>> {
+    /// Takes the next request, after `pause`, in which others may come. When nothing more comes, the pause that goes on then
+    /// is not longer than what the receiver has `asked` for. `back` is a request that was taken and is to be tried again: it is the oldest. `None`: nothing more
+    /// comes, or it is too late.
+    pub(super) fn take(&self, back: Option<Vec<u8>>, pause: Duration, asked: Duration) -> Option<Vec<u8>> {
         let mut state = self.lock();
         state.bytes += back.as_ref().map_or(0, Vec::len);
         back.into_iter().for_each(|request| state.waiting.push_front(request));
         state.in_hand = false;
         self.changed.notify_all();
-        let begin = Instant::now() + pause;
+        let start = Instant::now();
+        let mut begin = start + pause;
         loop {
             let now = Instant::now();
+            if std::mem::take(&mut state.hurries) {
+                begin = begin.min(start + asked);
+            }
             let is_late = state.end.is_some_and(|end| end <= now.max(begin));
             if is_late || (state.end.is_some() && state.waiting.is_empty()) {
                 state.is_over = true;
@@ -90,7 +101,7 @@ impl Outbox {
     pub(super) fn close(&self, patience: Duration) -> u64 {
         let mut state = self.lock();
         let end = Instant::now() + patience;
-        state.end = Some(end);
+        (state.end, state.hurries) = (Some(end), state.end.is_none());
         self.changed.notify_all();
         while !state.is_over && (!state.waiting.is_empty() || state.in_hand) {
             let left = end.saturating_duration_since(Instant::now());
@@ -112,12 +123,12 @@ mod tests {
         let outbox = Outbox::default();
         assert_eq!((1..=4).map(|number| outbox.add(vec![number; LARGEST / 4])).sum::<u64>(), 0);
         assert_eq!(outbox.add(vec![5; LARGEST / 2]), 2);
-        let first = outbox.take(None, Duration::ZERO).unwrap();
+        let first = outbox.take(None, Duration::ZERO, Duration::ZERO).unwrap();
         assert_eq!(first[0], 3);
-        let again = outbox.take(Some(first), Duration::ZERO).unwrap();
+        let again = outbox.take(Some(first), Duration::ZERO, Duration::ZERO).unwrap();
         assert_eq!(again[0], 3, "it is tried again before the others");
-        assert_eq!(outbox.add(vec![0; LARGEST + 1]), 3, "one that is too large never goes");
-        assert_eq!(outbox.close(Duration::ZERO), 6, "five had to go, and one is in hand");
+        assert_eq!(outbox.add(vec![0; LARGEST + 1]), 1, "one that is too large never goes, and the others stay");
+        assert_eq!(outbox.close(Duration::ZERO), 6, "three had to go, one is in hand, and two wait");
     }
 
     #[test]
@@ -126,19 +137,19 @@ mod tests {
         outbox.add(vec![1]);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let first = outbox.take(None, Duration::ZERO);
-                let second = outbox.take(first, Duration::from_millis(20));
-                assert_eq!(second, Some(vec![1]));
-                assert_eq!(outbox.take(None, Duration::ZERO), None);
+                let first = outbox.take(None, Duration::ZERO, Duration::ZERO);
+                let second = outbox.take(first, Duration::from_secs(100), Duration::from_millis(20));
+                assert_eq!(second, Some(vec![1]), "its own pause is cut short");
+                assert_eq!(outbox.take(None, Duration::ZERO, Duration::ZERO), None);
             });
             assert_eq!(outbox.close(Duration::from_secs(60)), 0);
         });
-        let late = Outbox::default();
+        let late = &Outbox::default();
         late.add(vec![1]);
         std::thread::scope(|scope| {
-            let first = late.take(None, Duration::ZERO);
-            scope
-                .spawn(|| assert_eq!(late.take(first, Duration::from_secs(100)), None, "the pause ends after the end"));
+            let first = late.take(None, Duration::ZERO, Duration::ZERO);
+            let asked = Duration::from_secs(100);
+            scope.spawn(move || assert_eq!(late.take(first, asked, asked), None, "the pause ends after the end"));
             let begun = Instant::now();
             assert_eq!(late.close(Duration::from_secs(50)), 1);
             assert!(begun.elapsed() < Duration::from_secs(25), "nobody waits for what is not tried");

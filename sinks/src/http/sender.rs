@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use ureq::Agent;
 use ureq::http::Method;
+use ureq::tls::Certificate;
 use url::Url;
 
 use super::backoff::Backoff;
 use super::outbox::Outbox;
-use super::{Answer, Failure, send};
+use super::{Answer, Failure, agent_with, send};
 use crate::secret::Secret;
 
 /// The first pause after a failure.
@@ -24,9 +25,12 @@ const TELL: u32 = 3;
 pub(crate) struct Receiver {
     /// The sink, in warnings.
     pub(crate) sink: &'static str,
-    pub(crate) agent: Agent,
     pub(crate) url: Url,
     pub(crate) headers: Vec<(String, Secret)>,
+    /// Whom to trust beside the system.
+    pub(crate) certificates: Vec<Certificate<'static>>,
+    /// How long a request may take.
+    pub(crate) timeout: Duration,
     /// What the protocol wants.
     pub(crate) protocol: Protocol,
 }
@@ -44,35 +48,41 @@ pub(crate) struct Protocol {
 
 impl Receiver {
     /// Sends a request. Says how many points of it were rejected.
-    pub(crate) fn post(&self, request: &[u8]) -> Result<i64, Failure> {
+    pub(crate) fn post(&self, agent: &Agent, request: &[u8]) -> Result<i64, Failure> {
         let what = format!("POST {}", self.url);
         let own = self.headers.iter().map(|(name, value)| (name.as_str(), value.expose()));
         let headers: Vec<_> = own.chain(self.protocol.headers.iter().copied()).collect();
-        let answer = Answer::read(&what, send(&self.agent, Method::POST, self.url.as_str(), &headers, request))?;
+        let answer = Answer::read(&what, send(agent, Method::POST, self.url.as_str(), &headers, request))?;
         if answer.is_success() {
             return Ok((self.protocol.rejected)(&answer.body));
         }
-        Err(match (answer.failure(&what), (self.protocol.can_pass)(answer.status)) {
-            (failure, true) if failure.can_pass() => failure,
-            (failure, true) => Failure::Temporary(failure.problem().to_owned(), None),
-            (failure, false) => Failure::Permanent(failure.problem().to_owned()),
-        })
+        let failure = answer.failure(&what);
+        let can_pass = failure.can_pass() && (self.protocol.can_pass)(answer.status);
+        Err(if can_pass { failure } else { Failure::Permanent(failure.problem().to_owned()) })
+    }
+
+    /// What requests are sent with. To make it, the certificates of the system are read.
+    pub(crate) fn agent(&self) -> Agent {
+        agent_with(self.certificates.clone(), self.timeout)
     }
 
     /// Sends what the outbox has, until it is closed.
     fn send_all(&self, outbox: &Outbox) {
         let Self { sink, .. } = self;
+        let agent = self.agent();
         let mut backoff = Backoff::new(FIRST_PAUSE);
-        let (mut back, mut is_refusal_said) = (None, false);
+        let (mut back, mut asked) = (None, Duration::ZERO);
+        let (mut is_rejection_said, mut is_refusal_said) = (false, false);
         loop {
             let pause = backoff.pause(Instant::now()).unwrap_or_default();
-            let Some(request) = outbox.take(back.take(), pause) else { return };
-            match self.post(&request) {
+            let Some(request) = outbox.take(back.take(), pause, asked.min(pause)) else { return };
+            asked = Duration::ZERO;
+            match self.post(&agent, &request) {
                 Ok(rejected) => {
                     if backoff.succeeded() {
                         log::warn!("{sink}: metrics are taken again");
                     }
-                    if rejected > 0 && !std::mem::replace(&mut is_refusal_said, true) {
+                    if rejected > 0 && !std::mem::replace(&mut is_rejection_said, true) {
                         log::warn!("{sink}: {rejected} points of a request were rejected");
                     }
                 }
@@ -80,6 +90,7 @@ impl Receiver {
                     if backoff.failed(&failure, Instant::now(), TELL) {
                         log::warn!("{sink}: {}; it is tried again", failure.problem());
                     }
+                    asked = failure.asked().unwrap_or_default();
                     back = Some(request);
                 }
                 Err(failure) => {

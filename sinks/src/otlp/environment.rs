@@ -13,6 +13,7 @@ const ALL: &str = "OTEL_EXPORTER_OTLP_";
 const METRICS: &str = "OTEL_EXPORTER_OTLP_METRICS_";
 /// The path of metrics below an address for all signals.
 const PATH: &str = "v1/metrics";
+const NO_LIMIT: Duration = Duration::from_secs(3600);
 
 /// Where the variables are.
 pub(super) struct Environment<'a>(pub(super) &'a dyn Fn(&str) -> Option<String>);
@@ -20,7 +21,8 @@ pub(super) struct Environment<'a>(pub(super) &'a dyn Fn(&str) -> Option<String>)
 impl Environment<'static> {
     /// Those of this process.
     pub(super) fn of_process() -> Self {
-        Self(&|name| std::env::var(name).ok())
+        // What is no text is refused where it is used.
+        Self(&|name| Some(std::env::var_os(name)?.to_string_lossy().into_owned()))
     }
 }
 
@@ -65,9 +67,10 @@ impl Environment<'_> {
         Ok(headers)
     }
 
-    /// How long a request may take.
+    /// How long a request may take. 0 is no limit, which is an hour here.
     pub(super) fn timeout(&self) -> Option<Duration> {
-        milliseconds(self.exporter("TIMEOUT")?)
+        let timeout = milliseconds(self.exporter("TIMEOUT")?)?;
+        Some(if timeout.is_zero() { NO_LIMIT } else { timeout })
     }
 
     /// Time between two requests.
@@ -103,16 +106,21 @@ impl Environment<'_> {
         }
     }
 
-    /// Attributes of the resource: `name=value,name=value`, and the name of the service.
+    /// Attributes of the resource: `name=value,name=value`, where a value is percent-encoded, and the name of the service.
     pub(super) fn resource(&self) -> Vec<(String, String)> {
-        let attributes = self.of("OTEL_RESOURCE_ATTRIBUTES").map(|(_, text)| text).unwrap_or_default();
-        let pairs = attributes.split(',').filter_map(|pair| pair.split_once('='));
-        let pairs = pairs.filter_map(|(name, value)| {
+        const NAME: &str = "OTEL_RESOURCE_ATTRIBUTES";
+        let text = self.of(NAME).map(|(_, text)| text).unwrap_or_default();
+        let pairs = text.split(',').filter(|pair| !pair.trim().is_empty()).map(|pair| {
+            let (name, value) = pair.split_once('=').filter(|(name, _)| !name.trim().is_empty())?;
             let value = percent_decode_str(value.trim()).decode_utf8().ok()?;
-            Some((name.trim().to_owned(), value.into_owned())).filter(|(name, _)| !name.is_empty())
+            Some((name.trim().to_owned(), value.into_owned()))
         });
+        let attributes: Option<Vec<_>> = pairs.collect();
+        if attributes.is_none() {
+            log::warn!("otlp: {NAME} is not of the form name=value,name=value; it is not used");
+        }
         let service = self.of("OTEL_SERVICE_NAME").map(|(_, name)| ("service.name".to_owned(), name));
-        pairs.chain(service).collect()
+        attributes.unwrap_or_default().into_iter().chain(service).collect()
     }
 }
 
@@ -156,6 +164,7 @@ mod tests {
         let timeout = |variables: &[_]| with(variables, |environment| environment.timeout());
         assert_eq!(timeout(&[("OTEL_EXPORTER_OTLP_TIMEOUT", "1500")]), Some(Duration::from_millis(1500)));
         assert_eq!(timeout(&[("OTEL_EXPORTER_OTLP_TIMEOUT", "-1")]), None);
+        assert_eq!(timeout(&[("OTEL_EXPORTER_OTLP_TIMEOUT", "0")]), Some(NO_LIMIT));
     }
 
     #[test]
@@ -181,11 +190,17 @@ mod tests {
         assert_eq!(of("Delta"), Some(Temporality::Delta));
         assert_eq!(of("lowmemory"), Some(Temporality::Cumulative));
         assert_eq!(of("sometimes"), None);
-        let resource = with(
-            &[("OTEL_RESOURCE_ATTRIBUTES", "a=b%20c,d,=e, f = g"), ("OTEL_SERVICE_NAME", "train")],
-            |environment| environment.resource(),
-        );
+        let resource =
+            with(&[("OTEL_RESOURCE_ATTRIBUTES", "a=b%20c, f = g,"), ("OTEL_SERVICE_NAME", "train")], |environment| {
+                environment.resource()
+            });
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(resource, [pair("a", "b c"), pair("f", "g"), pair("service.name", "train")]);
+        for bad in ["a=b,c", "=b", "a=%ff"] {
+            assert!(
+                with(&[("OTEL_RESOURCE_ATTRIBUTES", bad)], |environment| environment.resource()).is_empty(),
+                "{bad}"
+            );
+        }
     }
 }

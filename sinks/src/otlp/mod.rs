@@ -19,6 +19,7 @@ use url::Url;
 use crate::http;
 use crate::http::sender::{Protocol, Receiver, Sender};
 use crate::latest::Latest;
+use crate::turns::Turns;
 use environment::Environment;
 pub use preferences::{Compression, Temporality};
 
@@ -98,9 +99,8 @@ impl SinkConfig for OtlpConfig {
             temporality: temporality.map_or(otlp::Temporality::Cumulative, Into::into),
             requests: None,
             compression,
-            interval: interval.unwrap_or(Duration::from_secs(10)),
             patience: self.finish_timeout_secs.into(),
-            sent: Sent::default(),
+            turns: Turns::new(interval.unwrap_or(Duration::from_secs(10))),
             receiver,
             sender: None,
         }))
@@ -125,15 +125,16 @@ impl OtlpConfig {
         let url: Url = url.map_err(anyhow::Error::msg)?;
         let named = self.certificate.as_ref().map(|path| ("certificate".to_owned(), path.clone()));
         let more = named.or_else(|| environment.certificate());
-        let more = more.map(|(name, path)| http::certificates(&path).context(name)).transpose()?.unwrap_or_default();
+        let certificates = more.map(|(name, path)| http::certificates(&path).context(name)).transpose()?;
+        let certificates = certificates.unwrap_or_default();
         let timeout = self.timeout_secs.map(Duration::from).or_else(|| environment.timeout());
-        let agent = http::agent_with(more, timeout.unwrap_or(Duration::from_secs(10)));
+        let timeout = timeout.unwrap_or(Duration::from_secs(10));
         let compression = self.compression.or_else(|| environment.compression()).unwrap_or(Compression::Gzip);
         let protocol = match compression {
             Compression::Gzip => GZIPPED,
             Compression::None => PLAIN,
         };
-        Ok((Receiver { sink: "otlp", agent, url, headers, protocol }, compression))
+        Ok((Receiver { sink: "otlp", url, headers, certificates, timeout, protocol }, compression))
     }
 }
 
@@ -145,21 +146,11 @@ struct Otlp {
     /// From the start of the run on.
     requests: Option<Requests>,
     compression: Compression,
-    interval: Duration,
+    turns: Turns,
     patience: Duration,
-    sent: Sent,
     receiver: Receiver,
     /// From the start of the run on.
     sender: Option<Sender>,
-}
-
-/// Times of samples, since 1970.
-#[derive(Default)]
-struct Sent {
-    /// Of the one that was sent last, or that the run began with.
-    last: Duration,
-    /// Of the latest one.
-    latest: Duration,
 }
 
 impl Otlp {
@@ -169,47 +160,42 @@ impl Otlp {
         }
     }
 
-    /// Sends the latest sample.
-    fn send_latest(&mut self) {
+    /// Sends the latest sample if it is its turn.
+    fn send_latest(&mut self, is_last: bool) {
         let Some(requests) = &mut self.requests else { return };
-        self.sent.last = self.sent.latest;
-        let (names, resource) = (self.latest.names(), self.latest.resource());
-        let request = requests.next(names, resource, &self.latest.points(), self.sent.latest);
-        self.add(request);
+        if self.turns.take(self.latest.time(), is_last) {
+            let (names, resource) = (self.latest.names(), self.latest.resource());
+            let request = requests.next(names, resource, &self.latest.points(), self.latest.time());
+            self.add(request);
+        }
     }
 }
 
 impl Sink for Otlp {
     fn start(&mut self, run: &Run) -> anyhow::Result<()> {
         self.latest.begin(run);
-        self.attributes.iter().for_each(|(name, value)| self.latest.set(name, value));
+        self.latest.set(&self.attributes);
         let started = run.started.duration_since(UNIX_EPOCH).unwrap_or_default();
         self.requests = Some(Requests::new(self.temporality, started));
-        self.sent.last = started;
+        self.turns.begin(run);
         self.sender = Some(Sender::start(self.receiver.clone())?);
         Ok(())
     }
 
     fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
         self.latest.take(sample)?;
-        self.sent.latest = sample.timestamp();
-        // A clock that was set back does not stop it.
-        if self.sent.latest < self.sent.last || self.sent.latest - self.sent.last >= self.interval {
-            self.send_latest();
-        }
+        self.send_latest(false);
         Ok(())
     }
 
     fn delay(&self) -> Duration {
-        Duration::from_millis(500).min(self.interval)
+        Duration::from_millis(500)
     }
 
     fn finish(&mut self, _: &Outcome) -> anyhow::Result<()> {
-        if self.sent.latest != self.sent.last && self.sent.latest != Duration::ZERO {
-            self.send_latest();
-        }
+        self.send_latest(true);
         if let Some(requests) = &mut self.requests {
-            let request = requests.end(self.latest.names(), self.latest.resource(), self.sent.latest);
+            let request = requests.end(self.latest.names(), self.latest.resource(), self.latest.time());
             self.add(request);
         }
         self.sender.as_mut().map_or(Ok(()), |sender| sender.finish(self.patience))

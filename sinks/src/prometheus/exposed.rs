@@ -29,6 +29,11 @@ impl Exposed {
         self.latest.take(sample)
     }
 
+    /// When the sample was taken, since 1970.
+    pub(super) fn time(&self) -> Duration {
+        self.latest.time()
+    }
+
     /// What Prometheus calls the job.
     pub(super) fn job(&self) -> String {
         self.latest.resource().job()
@@ -50,8 +55,8 @@ impl Exposed {
     }
 
     /// The metrics as a request of the remote-write protocol.
-    pub(super) fn next_request(&self, requests: &mut Requests, time: Duration) -> Vec<u8> {
-        requests.next(self.families(), &self.latest.points(), &self.labels(), &self.info(), time)
+    pub(super) fn next_request(&self, requests: &mut Requests) -> Vec<u8> {
+        requests.next(self.families(), &self.latest.points(), &self.labels(), &self.info(), self.time())
     }
 
     /// Labels of the run.

@@ -23,9 +23,10 @@ use serde::{Deserialize, Serialize};
 use crate::http;
 use crate::http::sender::{Protocol, Receiver};
 use crate::secret::Secret;
+use crate::turns::Turns;
 use exposed::Exposed;
 use push::Push;
-use remote_write::{RemoteWrite, Sent};
+use remote_write::RemoteWrite;
 use scrape::Server;
 use textfile::Textfile;
 
@@ -109,8 +110,8 @@ impl SinkConfig for PrometheusConfig {
         match self.mode {
             PrometheusMode::Scrape => scrape::check(&self.listen),
             PrometheusMode::Textfile => self.folder().map(drop),
-            PrometheusMode::RemoteWrite => self.receiver(remote_write::PROTOCOL).map(drop),
-            PrometheusMode::Push => self.receiver(push::PROTOCOL).map(drop),
+            PrometheusMode::RemoteWrite => self.receiver(remote_write::PROTOCOL, CALL).map(drop),
+            PrometheusMode::Push => self.receiver(push::PROTOCOL, CALL).map(drop),
         }
     }
 
@@ -136,13 +137,14 @@ impl SinkConfig for PrometheusConfig {
             PrometheusMode::RemoteWrite => Box::new(RemoteWrite {
                 exposed,
                 requests: Requests::default(),
-                receiver: self.receiver(remote_write::PROTOCOL)?,
-                interval: self.write_interval_secs.into(),
+                receiver: self.receiver(remote_write::PROTOCOL, CALL)?,
+                turns: Turns::new(self.write_interval_secs.into()),
                 patience,
-                sent: Sent::default(),
                 sender: None,
             }),
-            PrometheusMode::Push => Box::new(Push { exposed, receiver: self.receiver(push::PROTOCOL)?, patience }),
+            PrometheusMode::Push => {
+                Box::new(Push { exposed, receiver: self.receiver(push::PROTOCOL, patience)?, patience })
+            }
         })
     }
 
@@ -153,7 +155,7 @@ impl SinkConfig for PrometheusConfig {
 
 impl PrometheusConfig {
     /// Who is sent to in the modes that send.
-    fn receiver(&self, protocol: Protocol) -> anyhow::Result<Receiver> {
+    fn receiver(&self, protocol: Protocol, timeout: Duration) -> anyhow::Result<Receiver> {
         let url = self.url.as_ref().context("the mode needs a url: that of the service to send to")?;
         let headers = match &self.authorization_file {
             None => Vec::new(),
@@ -162,9 +164,9 @@ impl PrometheusConfig {
         // Only the header holds what nobody else may read.
         let url = http::address("url", url, self.allow_http || headers.is_empty(), ALLOW_HTTP);
         let url = url.map_err(anyhow::Error::msg)?;
-        let more = self.certificate.as_ref().map(|path| http::certificates(path)).transpose()?.unwrap_or_default();
-        let agent = http::agent_with(more, CALL);
-        Ok(Receiver { sink: "prometheus", agent, url, headers, protocol })
+        let certificates = self.certificate.as_ref().map(|path| http::certificates(path)).transpose()?;
+        let certificates = certificates.unwrap_or_default();
+        Ok(Receiver { sink: "prometheus", url, headers, certificates, timeout, protocol })
     }
 
     fn folder(&self) -> anyhow::Result<&PathBuf> {

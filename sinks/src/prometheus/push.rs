@@ -43,22 +43,21 @@ impl Sink for Push {
 
     fn finish(&mut self, outcome: &Outcome) -> anyhow::Result<()> {
         let mut text = self.exposed.text(Exposition::Text);
-        add_ending(&mut text, outcome.exit_code, SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+        // As a shell has it.
+        let exit_code = outcome.exit_code.or(outcome.signal.map(|signal| 128 + signal));
+        add_ending(&mut text, exit_code, SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
         self.receiver.url = group(&self.receiver.url, &self.exposed.job())?;
         let end = Instant::now() + self.patience;
         let mut backoff = Backoff::new(Duration::from_millis(500));
         loop {
+            // A request takes no longer than what is left.
+            self.receiver.timeout = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(100));
+            let Err(failure) = self.receiver.post(&self.receiver.agent(), text.as_bytes()) else { return Ok(()) };
             let now = Instant::now();
-            match self.receiver.post(text.as_bytes()) {
-                Ok(_) => return Ok(()),
-                Err(failure) => {
-                    backoff.failed(&failure, now, u32::MAX);
-                    let pause = backoff.pause(Instant::now()).unwrap_or_default();
-                    let is_late = Instant::now() + pause >= end;
-                    anyhow::ensure!(failure.can_pass() && !is_late, "{}", failure.problem().to_owned());
-                    std::thread::sleep(pause);
-                }
-            }
+            backoff.failed(&failure, now, u32::MAX);
+            let pause = backoff.pause(now).unwrap_or_default();
+            anyhow::ensure!(failure.can_pass() && now + pause < end, "{}", failure.problem().to_owned());
+            std::thread::sleep(pause);
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Metrics that are sent to Prometheus, by its remote-write protocol.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use resource_tracker_core::{Outcome, Run, Sample, Sink};
 use resource_tracker_telemetry::remote_write::Requests;
 
 use super::exposed::Exposed;
 use crate::http::sender::{Protocol, Receiver, Sender};
+use crate::turns::Turns;
 
 /// By the protocol, only these can pass.
 pub(super) const PROTOCOL: Protocol = Protocol {
@@ -23,20 +24,10 @@ pub(super) struct RemoteWrite {
     pub(super) exposed: Exposed,
     pub(super) requests: Requests,
     pub(super) receiver: Receiver,
-    pub(super) interval: Duration,
+    pub(super) turns: Turns,
     pub(super) patience: Duration,
-    pub(super) sent: Sent,
     /// From the start of the run on.
     pub(super) sender: Option<Sender>,
-}
-
-/// Times of samples, since 1970.
-#[derive(Default)]
-pub(super) struct Sent {
-    /// Of the one that was sent last, or of the start of the run.
-    last: Duration,
-    /// Of the latest one.
-    latest: Duration,
 }
 
 impl RemoteWrite {
@@ -51,39 +42,35 @@ impl RemoteWrite {
         }
     }
 
-    fn send_latest(&mut self) {
-        self.sent.last = self.sent.latest;
-        let request = self.exposed.next_request(&mut self.requests, self.sent.latest);
-        self.add(&request);
+    /// Sends the latest sample if it is its turn.
+    fn send_latest(&mut self, is_last: bool) {
+        if self.turns.take(self.exposed.time(), is_last) {
+            let request = self.exposed.next_request(&mut self.requests);
+            self.add(&request);
+        }
     }
 }
 
 impl Sink for RemoteWrite {
     fn start(&mut self, run: &Run) -> anyhow::Result<()> {
         self.exposed.begin(run);
-        self.sent.last = run.started.duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.turns.begin(run);
         self.sender = Some(Sender::start(self.receiver.clone())?);
         Ok(())
     }
 
     fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
         self.exposed.take(sample)?;
-        self.sent.latest = sample.timestamp();
-        // A clock that was set back does not stop it.
-        if self.sent.latest < self.sent.last || self.sent.latest - self.sent.last >= self.interval {
-            self.send_latest();
-        }
+        self.send_latest(false);
         Ok(())
     }
 
     fn delay(&self) -> Duration {
-        Duration::from_millis(500).min(self.interval)
+        Duration::from_millis(500)
     }
 
     fn finish(&mut self, _: &Outcome) -> anyhow::Result<()> {
-        if self.sent.latest != self.sent.last && self.sent.latest != Duration::ZERO {
-            self.send_latest();
-        }
+        self.send_latest(true);
         let end = self.requests.end();
         self.add(&end);
         self.sender.as_mut().map_or(Ok(()), |sender| sender.finish(self.patience))
