@@ -113,6 +113,9 @@ fn prometheus_scrapes_and_receives() {
             "--web.enable-remote-write-receiver",
         ],
     );
+    wait_for(Duration::from_secs(60), "it tries to scrape", || {
+        server.get("/-/ready").0 == 200 && !server.query("up").is_empty()
+    });
     let job = job();
     let words = [job.to_str().unwrap(), "burn", "2", "2000"];
     let output = run(folder.path(), &[&format!("listen={metrics}")], &words);
