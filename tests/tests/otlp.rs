@@ -176,10 +176,14 @@ fn what_cannot_work_is_said_before_the_job_starts() {
         ("OTEL_EXPORTER_OTLP_HEADERS", SECRET, "header 1 is not of the form name=value"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector.example.com:4318", "use https, or set sinks.otlp.allow_http"),
         ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere.pem", "cannot read the certificates of /nowhere.pem"),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/dev/zero", "it is no regular file"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "", "headers, which can be secret, but no endpoint"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector.example.com/#k", "a query or a fragment"),
     ];
     for (variable, text_of, expected) in cases {
         let output = command(tracker())
             .env("OTEL_EXPORTER_OTLP_HEADERS", format!("authorization={SECRET}"))
+            .env("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector.example.com")
             .env(variable, text_of)
             .args(["-q", "--enable", "otlp", "--", "touch"])
             .arg(folder.path().join("began"))
@@ -203,6 +207,28 @@ fn a_certificate_is_trusted_where_a_variable_names_it() {
     let folder = tempfile::tempdir().unwrap();
     let without = run(&service.url, &folder, &["--set", "sinks.otlp.finish_timeout_secs=1"]);
     assert!(text(&without.stderr).contains("did not arrive"), "{}", text(&without.stderr));
+}
+
+#[test]
+fn a_file_that_merely_lies_here_does_not_have_headers_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("resource-tracker.toml"), "[sinks.otlp]\nenabled = true\n").unwrap();
+    let run = |named: &[&str]| {
+        let output = command(tracker())
+            .current_dir(folder.path())
+            .env("OTEL_EXPORTER_OTLP_HEADERS", format!("authorization={SECRET}"))
+            .env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+            .args(["-q", "--set", "sinks.otlp.finish_timeout_secs=0.1"])
+            .args(named)
+            .args(["--", "true"])
+            .output()
+            .unwrap();
+        (output.status.code(), text(&output.stderr))
+    };
+    let (code, errors) = run(&[]);
+    assert!(code == Some(2) && errors.contains("sinks.otlp.enabled") && !errors.contains(SECRET), "{errors}");
+    let (code, errors) = run(&["-c", "resource-tracker.toml"]);
+    assert!(code == Some(0) && errors.contains("did not arrive"), "{errors}");
 }
 
 /// A program that is ended.

@@ -100,12 +100,13 @@ fn what_cannot_work_is_said_before_the_job_starts() {
     let began = folder.path().join("began");
     let words = ["touch", began.to_str().unwrap()];
     let missing = format!("certificate={}", folder.path().join("none.pem").display());
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 6] = [
         (&["mode=remote-write"], "the mode needs a url"),
         (&["mode=push", "url=gateway"], "url \"gateway\" is no URL"),
         (&["mode=push", "url=http://gateway.example.com"], "use https, or set sinks.prometheus.allow_http"),
         (&["mode=push", "url=https://gateway.example.com", &missing], "cannot read the certificates of"),
         (&["mode=pull"], "mode"),
+        (&["mode=push", "url=https://gateway.example.com", "certificate=/dev/zero"], "it is no regular file"),
     ];
     for (settings, expected) in cases {
         let output = run(folder.path(), settings, &words);

@@ -21,7 +21,8 @@ pub const NEEDS_NAMED_FILE: &str = "x-needs-named-file";
 
 /// The mark of a configuration whose component takes a secret from the environment by itself:
 /// `#[schemars(extend("x-takes-secret" = true))]`. Keys and variables that say where the secret goes are those of the component
-/// that has the name of its type, so a found file may not add one under another name.
+/// that has the name of its type, so a found file may not add one under another name. Nor may it turn one on that is off by
+/// default.
 pub const TAKES_SECRET: &str = "x-takes-secret";
 
 /// Standard output, where a file is named.
@@ -53,6 +54,14 @@ impl Settings {
                     let is_read_as = |known: &&ComponentType| known.name == name || Some(known.name) == merged;
                     let schemas: Vec<Json> = types.iter().filter(is_read_as).map(ComponentType::schema).collect();
                     check_table(file, &key, members, &schemas)?;
+                    let is_sender = |known: &&ComponentType| {
+                        known.name == name && !known.on_by_default && known.schema()[TAKES_SECRET] == true
+                    };
+                    if let Some(value) = members.get("enabled").filter(|_| types.iter().any(|known| is_sender(&known)))
+                    {
+                        let why = "it takes a secret from the environment, which a file that merely lies here may not have sent";
+                        return Err(refusal(file, &format!("{key}.enabled"), value, why));
+                    }
                     let Some(value) = members.get("type") else { continue };
                     let is_other = |known: &&ComponentType| known.name != name && value.as_str() == Some(known.name);
                     if types.iter().find(is_other).is_some_and(|known| known.schema()[TAKES_SECRET] == true) {

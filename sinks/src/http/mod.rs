@@ -16,7 +16,7 @@ use ureq::{Agent, Body};
 
 use url::{Host, Url};
 
-pub(crate) use tls::certificates;
+pub(crate) use tls::{certificates, read_file};
 
 /// The time for a whole request and its answer.
 const CALL: Duration = Duration::from_secs(30);
@@ -101,12 +101,13 @@ pub fn address(name: &str, text: &str, allow_http: bool, way_out: &str) -> Resul
     // What comes before an `@` or after a `?` can be secret.
     let shown = if text.contains(['@', '\u{ff20}', '?', '#']) { "***".to_owned() } else { format!("{text:?}") };
     let url = Url::parse(text).map_err(|error| format!("{name} {shown} is no URL: {error}"))?;
-    let has_more = !url.username().is_empty() || url.password().is_some() || url.query().is_some();
+    let has_secret = !url.username().is_empty() || url.password().is_some() || url.query().is_some();
+    let has_more = has_secret || url.fragment().is_some();
     match url.scheme() {
         "https" | "http" if url.host().is_none() => Err(format!("{name} {shown} names no host")),
-        "https" | "http" if has_more => {
-            Err(format!("{name} has a user, a password or a query, which would be written down; leave it out"))
-        }
+        "https" | "http" if has_more => Err(format!(
+            "{name} has a user, a password, a query or a fragment, which would be written down; leave it out"
+        )),
         "https" => Ok(url),
         "http" if is_loopback(&url) || allow_http => Ok(url),
         "http" => Err(format!("{name} {shown} would be spoken to unencrypted; use https, or {way_out}")),

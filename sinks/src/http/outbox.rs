@@ -133,11 +133,11 @@ mod tests {
 
     #[test]
     fn the_end_waits_for_what_can_arrive() {
-        let outbox = Outbox::default();
+        let outbox = &Outbox::default();
         outbox.add(vec![1]);
+        let first = outbox.take(None, Duration::ZERO, Duration::ZERO);
         std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let first = outbox.take(None, Duration::ZERO, Duration::ZERO);
+            scope.spawn(move || {
                 let second = outbox.take(first, Duration::from_secs(100), Duration::from_millis(20));
                 assert_eq!(second, Some(vec![1]), "its own pause is cut short");
                 assert_eq!(outbox.take(None, Duration::ZERO, Duration::ZERO), None);

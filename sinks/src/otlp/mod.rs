@@ -118,7 +118,14 @@ impl OtlpConfig {
         let headers = environment.headers()?;
         let (name, address) = match &self.endpoint {
             Some(endpoint) => ("endpoint".to_owned(), environment::below(endpoint)),
-            None => environment.endpoint().unwrap_or_else(|| ("endpoint".to_owned(), environment::below(DEFAULT))),
+            None => match environment.endpoint() {
+                Some(endpoint) => endpoint,
+                // Anybody can listen there.
+                None if !headers.is_empty() => anyhow::bail!(
+                    "there are headers, which can be secret, but no endpoint: set it, or OTEL_EXPORTER_OTLP_ENDPOINT"
+                ),
+                None => ("endpoint".to_owned(), environment::below(DEFAULT)),
+            },
         };
         // Only headers hold what nobody else may read.
         let url = http::address(&name, &address, self.allow_http || headers.is_empty(), ALLOW_HTTP);

@@ -183,7 +183,8 @@ register_sink!(SinkEntry::new::<PrometheusConfig>(
 
 /// The value of a header that a file holds.
 fn authorization(path: &Path) -> anyhow::Result<Secret> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let bytes = http::read_file(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = String::from_utf8_lossy(&bytes);
     let text = text.trim();
     let is_value = !text.is_empty() && text.chars().all(|c| c == ' ' || c.is_ascii_graphic());
     anyhow::ensure!(is_value, "{} does not hold one line for a header, such as Bearer TOKEN", path.display());

@@ -62,10 +62,12 @@ impl Sink for Push {
     }
 }
 
-/// The address of the metrics of a job. A name that is empty or has a `/` must be in base64.
+/// The address of the metrics of a job. A name that is empty or has a `/` must be in base64, and so must one that is a path of its own,
+/// or has what an address cannot hold.
 fn group(url: &Url, job: &str) -> anyhow::Result<Url> {
     let mut group = url.clone();
-    let parts = match job.is_empty() || job.contains('/') || job.starts_with('.') {
+    let is_no_part = job.is_empty() || job.starts_with('.') || job.contains(|c: char| c == '/' || c.is_control());
+    let parts = match is_no_part {
         // The gateway takes `=` for an empty name.
         true if job.is_empty() => ["job@base64".to_owned(), "=".to_owned()],
         true => ["job@base64".to_owned(), URL_SAFE.encode(job)],
@@ -104,6 +106,8 @@ mod tests {
         assert_eq!(group("http://g:9091/base/", "a b?#%")?, "http://g:9091/base/metrics/job/a%20b%3F%23%25");
         assert_eq!(group("http://g:9091", "shop/train")?, "http://g:9091/metrics/job@base64/c2hvcC90cmFpbg==");
         assert_eq!(group("http://g:9091", "..")?, "http://g:9091/metrics/job@base64/Li4=");
+        assert_eq!(group("http://g:9091", "\n..")?, "http://g:9091/metrics/job@base64/Ci4u");
+        assert_eq!(group("http://g:9091", "a\tb")?, "http://g:9091/metrics/job@base64/YQli");
         assert_eq!(group("http://g:9091", "")?, "http://g:9091/metrics/job@base64/=");
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! A server of one page, for a program that asks for it now and then.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -102,7 +102,12 @@ fn begin_answer(stream: TcpStream, busy: &Arc<AtomicUsize>, content: &Arc<Conten
 fn answer(mut stream: TcpStream, content: &Content) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     let question = read_question(&mut stream)?;
+    let is_local = stream.local_addr()?.ip().is_loopback();
     let (status, content_type, body) = match Question::parse(&question) {
+        // A page of elsewhere can have its own name mean this machine, and would read the answer.
+        Some(Question { has_foreign_host: true, .. }) if is_local => {
+            ("421 Misdirected Request", "text/plain; charset=utf-8", "ask for localhost\n".to_owned())
+        }
         Some(Question { method: "GET" | "HEAD", path: PATH, form, .. }) => {
             ("200 OK", form.content_type(), content(form))
         }
@@ -128,6 +133,8 @@ struct Question<'a> {
     method: &'a str,
     path: &'a str,
     form: Exposition,
+    /// Whether it asks a host by a name that is not localhost.
+    has_foreign_host: bool,
 }
 
 impl<'a> Question<'a> {
@@ -139,8 +146,20 @@ impl<'a> Question<'a> {
         let path = path.split('?').next().unwrap_or(path);
         let mut accepted = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("accept"));
         let is_open = accepted.any(|header| accepts_open_metrics(header.value));
-        Some(Self { method, path, form: if is_open { Exposition::OpenMetrics } else { Exposition::Text } })
+        let form = if is_open { Exposition::OpenMetrics } else { Exposition::Text };
+        let mut hosts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
+        let has_foreign_host = hosts.any(|header| !is_own_host(&String::from_utf8_lossy(header.value)));
+        Some(Self { method, path, form, has_foreign_host })
     }
+}
+
+/// Whether it is an address or localhost, with or without a port.
+fn is_own_host(host: &str) -> bool {
+    let host = host.trim();
+    let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
+    let name = name.map_or(host, |(name, _)| name);
+    let address = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok() || host.parse::<IpAddr>().is_ok()
 }
 
 /// Whether OpenMetrics is taken, and no less gladly than the text form.
@@ -219,6 +238,22 @@ mod tests {
     }
 
     #[test]
+    fn a_host_is_this_machine_or_an_address() {
+        for own in ["localhost", "LOCALHOST:9464", "127.0.0.1:9464", "[::1]:9464", "[::1]", "::1", "10.0.0.1"] {
+            assert!(is_own_host(own), "{own}");
+        }
+        for foreign in
+            ["", "evil.example", "evil.example:9464", "localhost.evil.example", "127.0.0.1.evil.example:80", ":9464"]
+        {
+            assert!(!is_own_host(foreign), "{foreign}");
+        }
+        let question = |host: &str| format!("GET /metrics HTTP/1.1\r\n{host}\r\n\r\n");
+        let is_foreign = |text: String| Question::parse(text.as_bytes()).map(|question| question.has_foreign_host);
+        assert_eq!(is_foreign(question("Host: evil.example")), Some(true));
+        assert_eq!((is_foreign(question("Host: localhost")), is_foreign(question("X: y"))), (Some(false), Some(false)));
+    }
+
+    #[test]
     fn an_address_has_a_port() {
         for good in ["127.0.0.1:0", "[::1]:9464", "localhost:80"] {
             assert!(check(good).is_ok(), "{good}");
@@ -246,7 +281,7 @@ mod tests {
         let port = free_port();
         let server = Server::start(&format!("127.0.0.1:{port}"), |form| format!("{form:?}\n")).unwrap();
         for (question, status, end) in [
-            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 200 OK\r\n", "\r\n\r\nText\n"),
+            ("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 200 OK\r\n", "\r\n\r\nText\n"),
             (
                 "GET /metrics?x HTTP/1.1\r\nAccept: application/openmetrics-text\r\n\r\n",
                 "HTTP/1.1 200 OK\r\n",
