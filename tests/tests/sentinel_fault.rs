@@ -170,7 +170,12 @@ fn what_cannot_work_is_said_in_one_line_and_harms_nothing_else() {
         (&good, "SENTINEL_API_URL", "no url", "\"no url\" is no URL"),
         (&good, "SENTINEL_API_URL", "http://sentinel.example.com", "would be spoken to unencrypted"),
         (&good, "AWS_ENDPOINT_URL_S3", "http://192.0.2.2", "would be spoken to unencrypted"),
-        (&good, "SENTINEL_API_URL", "https://me:hunter2@sentinel.example.com", "has a user, a password, a query or a fragment"),
+        (
+            &good,
+            "SENTINEL_API_URL",
+            "https://me:hunter2@sentinel.example.com",
+            "has a user, a password, a query or a fragment",
+        ),
         (&good, "SENTINEL_API_TOKEN", "a\nb", "characters that no token has"),
         (&good, "AWS_ENDPOINT_URL_S3", "::", "AWS_ENDPOINT_URL_S3 \"::\" is no URL"),
         (&odd_prefix, "X", "", "is no S3 URI"),

@@ -173,7 +173,10 @@ fn nobody_is_asked_unless_told_to() {
         ),
         (&["--servers", "keeper.example.com"], "--servers \"keeper.example.com\" is no URL"),
         (&["--servers", "ftp://keeper.example.com"], "it must be https"),
-        (&["--servers", "https://user:word@keeper.example.com"], "--servers has a user, a password, a query or a fragment"),
+        (
+            &["--servers", "https://user:word@keeper.example.com"],
+            "--servers has a user, a password, a query or a fragment",
+        ),
         (&["--allow-http"], "--servers"),
     ] {
         let (stdout, stderr, code) = summary(arguments, &[&path]);
