@@ -9,6 +9,7 @@ mod latest;
 mod otlp;
 mod prometheus;
 mod secret;
+mod sending;
 pub mod sentinel;
 mod stdout_json;
 mod stream;

@@ -23,9 +23,9 @@ impl Turns {
         self.last = run.started.duration_since(UNIX_EPOCH).unwrap_or_default();
     }
 
-    /// Whether the sample that was taken then, since 1970, is to be sent. A `last` one is, unless it was.
-    pub(crate) fn take(&mut self, time: Duration, is_last: bool) -> bool {
-        let is_due = time + self.slack >= self.last + self.interval || (is_last && time > self.last);
+    /// Whether the sample that was taken then, since 1970, is to be sent. One that is wanted `at_once` is, unless it was.
+    pub(crate) fn take(&mut self, time: Duration, at_once: bool) -> bool {
+        let is_due = time + self.slack >= self.last + self.interval || (at_once && time > self.last);
         if is_due {
             self.last = time;
         }
@@ -41,7 +41,7 @@ mod tests {
     fn a_sample_that_is_a_little_early_is_sent() {
         let mut turns =
             Turns { interval: Duration::from_secs(1), slack: Duration::from_millis(50), last: Duration::ZERO };
-        let mut taken = |millis, is_last| turns.take(Duration::from_millis(millis), is_last);
+        let mut taken = |millis, at_once| turns.take(Duration::from_millis(millis), at_once);
         assert!(!taken(900, false) && taken(999, false) && !taken(1900, false) && taken(2001, false));
         assert!(taken(2100, true) && !taken(2100, true));
     }

@@ -58,8 +58,8 @@ impl Outbox {
     }
 
     /// Takes the next request, after `pause`, in which others may come. When nothing more comes, the pause that goes on then
-    /// is not longer than what the receiver has `asked` for. `back` is a request that was taken and is to be tried again: it is the oldest. `None`: nothing more
-    /// comes, or it is too late.
+    /// is not longer than what the receiver has `asked` for. `back` is a request that was taken and is to be tried again: it
+    /// is the oldest. `None`: nothing more comes, or it is too late.
     pub(super) fn take(&self, back: Option<Vec<u8>>, pause: Duration, asked: Duration) -> Option<Vec<u8>> {
         let mut state = self.lock();
         state.bytes += back.as_ref().map_or(0, Vec::len);

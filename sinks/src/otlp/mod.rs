@@ -9,17 +9,17 @@ use std::time::{Duration, UNIX_EPOCH};
 use anyhow::Context;
 use resource_tracker_core::config::Interval;
 use resource_tracker_core::{
-    Outcome, PATIENCE, Run, Sample, Sink, SinkConfig, SinkContext, SinkEntry, from_json, register_sink,
+    PATIENCE, Run, Sample, Sink, SinkConfig, SinkContext, SinkEntry, from_json, register_sink,
 };
-use resource_tracker_telemetry::otlp::{self, Requests};
+use resource_tracker_telemetry::otlp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
 use crate::http;
-use crate::http::sender::{Protocol, Receiver, Sender};
+use crate::http::sender::{Protocol, Receiver};
 use crate::latest::Latest;
-use crate::turns::Turns;
+use crate::sending::{Requests, Sending};
 use environment::Environment;
 pub use preferences::{Compression, Temporality};
 
@@ -90,20 +90,26 @@ impl SinkConfig for OtlpConfig {
     fn build(&self, context: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
         let environment = Environment::of_process();
         environment.check_protocol();
-        let (receiver, compression) = self.receiver(&environment)?;
+        let compression = self.compression.or_else(|| environment.compression()).unwrap_or(Compression::Gzip);
         let temporality = self.temporality.or_else(|| environment.temporality());
-        let interval = self.export_interval_secs.map(Duration::from).or_else(|| environment.interval());
-        Ok(Box::new(Otlp {
+        let seconds = |own: Option<Interval>, of: Option<Duration>| {
+            own.map(Duration::from).or(of).unwrap_or(Duration::from_secs(10))
+        };
+        let protocol = match compression {
+            Compression::Gzip => GZIPPED,
+            Compression::None => PLAIN,
+        };
+        let timeout = seconds(self.timeout_secs, environment.timeout());
+        let receiver = Receiver { timeout, protocol, ..self.receiver(&environment)? };
+        let requests = Otlp {
             latest: Latest::new("otlp", &context.registry),
             attributes: environment.resource(),
             temporality: temporality.map_or(otlp::Temporality::Cumulative, Into::into),
-            requests: None,
             compression,
-            patience: self.finish_timeout_secs.into(),
-            turns: Turns::new(interval.unwrap_or(Duration::from_secs(10))),
-            receiver,
-            sender: None,
-        }))
+            requests: None,
+        };
+        let interval = seconds(self.export_interval_secs, environment.interval());
+        Ok(Box::new(Sending::new(requests, receiver, interval, self.finish_timeout_secs.into())))
     }
 
     fn patience(&self) -> Duration {
@@ -114,7 +120,8 @@ impl SinkConfig for OtlpConfig {
 register_sink!(SinkEntry::new::<OtlpConfig>("otlp", "Metrics for a receiver of the OpenTelemetry protocol"));
 
 impl OtlpConfig {
-    fn receiver(&self, environment: &Environment<'_>) -> anyhow::Result<(Receiver, Compression)> {
+    /// Who is sent to: what can be wrong with that is an error.
+    fn receiver(&self, environment: &Environment<'_>) -> anyhow::Result<Receiver> {
         let headers = environment.headers()?;
         let (name, address) = match &self.endpoint {
             Some(endpoint) => ("endpoint".to_owned(), environment::below(endpoint)),
@@ -134,77 +141,49 @@ impl OtlpConfig {
         let more = named.or_else(|| environment.certificate());
         let certificates = more.map(|(name, path)| http::certificates(&path).context(name)).transpose()?;
         let certificates = certificates.unwrap_or_default();
-        let timeout = self.timeout_secs.map(Duration::from).or_else(|| environment.timeout());
-        let timeout = timeout.unwrap_or(Duration::from_secs(10));
-        let compression = self.compression.or_else(|| environment.compression()).unwrap_or(Compression::Gzip);
-        let protocol = match compression {
-            Compression::Gzip => GZIPPED,
-            Compression::None => PLAIN,
-        };
-        Ok((Receiver { sink: "otlp", url, headers, certificates, timeout, protocol }, compression))
+        Ok(Receiver { sink: "otlp", url, headers, certificates, timeout: Duration::ZERO, protocol: PLAIN })
     }
 }
 
+/// The requests of a run.
 struct Otlp {
     latest: Latest,
     /// Attributes of the resource that the environment has.
     attributes: Vec<(String, String)>,
     temporality: otlp::Temporality,
-    /// From the start of the run on.
-    requests: Option<Requests>,
     compression: Compression,
-    turns: Turns,
-    patience: Duration,
-    receiver: Receiver,
     /// From the start of the run on.
-    sender: Option<Sender>,
+    requests: Option<otlp::Requests>,
 }
 
 impl Otlp {
-    fn add(&mut self, request: Vec<u8>) {
-        if let Some(sender) = &mut self.sender {
-            sender.add(self.compression.compress(request));
-        }
-    }
-
-    /// Sends the latest sample if it is its turn.
-    fn send_latest(&mut self, is_last: bool) {
-        let Some(requests) = &mut self.requests else { return };
-        if self.turns.take(self.latest.time(), is_last) {
-            let (names, resource) = (self.latest.names(), self.latest.resource());
-            let request = requests.next(names, resource, &self.latest.points(), self.latest.time());
-            self.add(request);
-        }
+    fn request(&mut self, make: impl FnOnce(&mut otlp::Requests, &Latest) -> Vec<u8>) -> anyhow::Result<Vec<u8>> {
+        let requests = self.requests.as_mut().context("the run has not begun")?;
+        Ok(self.compression.compress(make(requests, &self.latest)))
     }
 }
 
-impl Sink for Otlp {
-    fn start(&mut self, run: &Run) -> anyhow::Result<()> {
+impl Requests for Otlp {
+    fn begin(&mut self, run: &Run) {
         self.latest.begin(run);
         self.latest.set(&self.attributes);
         let started = run.started.duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.requests = Some(Requests::new(self.temporality, started));
-        self.turns.begin(run);
-        self.sender = Some(Sender::start(self.receiver.clone())?);
-        Ok(())
+        self.requests = Some(otlp::Requests::new(self.temporality, started));
     }
 
-    fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
-        self.latest.take(sample)?;
-        self.send_latest(false);
-        Ok(())
+    fn take(&mut self, sample: &Sample) -> anyhow::Result<()> {
+        self.latest.take(sample)
     }
 
-    fn delay(&self) -> Duration {
-        Duration::from_millis(500)
+    fn time(&self) -> Duration {
+        self.latest.time()
     }
 
-    fn finish(&mut self, _: &Outcome) -> anyhow::Result<()> {
-        self.send_latest(true);
-        if let Some(requests) = &mut self.requests {
-            let request = requests.end(self.latest.names(), self.latest.resource(), self.latest.time());
-            self.add(request);
-        }
-        self.sender.as_mut().map_or(Ok(()), |sender| sender.finish(self.patience))
+    fn next(&mut self) -> anyhow::Result<Vec<u8>> {
+        self.request(|requests, of| requests.next(of.names(), of.resource(), &of.points(), of.time()))
+    }
+
+    fn end(&mut self) -> anyhow::Result<Vec<u8>> {
+        self.request(|requests, of| requests.end(of.names(), of.resource(), of.time()))
     }
 }

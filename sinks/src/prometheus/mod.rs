@@ -16,13 +16,13 @@ use resource_tracker_core::config::Interval;
 use resource_tracker_core::{
     Outcome, PATIENCE, Run, Sample, Sink, SinkConfig, SinkContext, SinkEntry, from_json, register_sink,
 };
-use resource_tracker_telemetry::remote_write::Requests;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::http;
 use crate::http::sender::{Protocol, Receiver};
 use crate::secret::Secret;
+use crate::sending::Sending;
 use crate::turns::Turns;
 use exposed::Exposed;
 use push::Push;
@@ -116,7 +116,6 @@ impl SinkConfig for PrometheusConfig {
     }
 
     fn build(&self, context: &SinkContext) -> anyhow::Result<Box<dyn Sink>> {
-        self.check()?;
         let exposed = Exposed::new(&context.registry);
         let patience = self.finish_timeout_secs.into();
         Ok(match self.mode {
@@ -131,17 +130,14 @@ impl SinkConfig for PrometheusConfig {
             PrometheusMode::Textfile => Box::new(InFile {
                 latest: exposed,
                 file: Textfile::open(self.folder()?)?,
-                interval: self.write_interval_secs.into(),
+                turns: Turns::new(self.write_interval_secs.into()),
                 keep: self.keep,
             }),
-            PrometheusMode::RemoteWrite => Box::new(RemoteWrite {
-                exposed,
-                requests: Requests::default(),
-                receiver: self.receiver(remote_write::PROTOCOL, CALL)?,
-                turns: Turns::new(self.write_interval_secs.into()),
-                patience,
-                sender: None,
-            }),
+            PrometheusMode::RemoteWrite => {
+                let receiver = self.receiver(remote_write::PROTOCOL, CALL)?;
+                let interval = self.write_interval_secs.into();
+                Box::new(Sending::new(RemoteWrite::new(exposed), receiver, interval, patience))
+            }
             PrometheusMode::Push => {
                 Box::new(Push { exposed, receiver: self.receiver(push::PROTOCOL, patience)?, patience })
             }
@@ -221,19 +217,21 @@ impl Sink for Scraped {
 struct InFile {
     latest: Exposed,
     file: Textfile,
-    interval: Duration,
+    turns: Turns,
     keep: bool,
 }
 
 impl Sink for InFile {
     fn start(&mut self, run: &Run) -> anyhow::Result<()> {
         self.latest.begin(run);
+        self.turns.begin(run);
         Ok(())
     }
 
     fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
         self.latest.take(sample)?;
-        if self.file.age().is_some_and(|age| age < self.interval) {
+        // The first one is written at once.
+        if !self.turns.take(self.latest.time(), !self.file.is_there()) {
             return Ok(());
         }
         self.file.write(self.latest.instance(), &self.latest.labelled_text())
@@ -244,7 +242,7 @@ impl Sink for InFile {
     }
 
     fn finish(&mut self, _: &Outcome) -> anyhow::Result<()> {
-        if self.keep && self.file.age().is_some() {
+        if self.keep && self.file.is_there() {
             return self.file.write(self.latest.instance(), &self.latest.labelled_text());
         }
         self.file.remove()

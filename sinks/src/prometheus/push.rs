@@ -11,15 +11,13 @@ use resource_tracker_telemetry::prometheus::Exposition;
 use url::Url;
 
 use super::exposed::Exposed;
+use super::remote_write;
 use crate::http::backoff::Backoff;
 use crate::http::sender::{Protocol, Receiver};
 
-/// What is worth another try.
-pub(super) const PROTOCOL: Protocol = Protocol {
-    headers: &[("content-type", "text/plain; version=0.0.4; charset=utf-8")],
-    can_pass: |status| status == 429 || (500..600).contains(&status),
-    rejected: |_| 0,
-};
+/// What is worth another try is the same.
+pub(super) const PROTOCOL: Protocol =
+    Protocol { headers: &[("content-type", "text/plain; version=0.0.4; charset=utf-8")], ..remote_write::PROTOCOL };
 
 pub(super) struct Push {
     pub(super) exposed: Exposed,

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use resource_tracker_core::{Outcome, Run, Sample, Sink};
-use resource_tracker_telemetry::remote_write::Requests;
+use anyhow::Context;
+use resource_tracker_core::{Run, Sample};
+use resource_tracker_telemetry::remote_write;
 
 use super::exposed::Exposed;
-use crate::http::sender::{Protocol, Receiver, Sender};
-use crate::turns::Turns;
+use crate::http::sender::Protocol;
+use crate::sending::Requests;
 
 /// By the protocol, only these can pass.
 pub(super) const PROTOCOL: Protocol = Protocol {
@@ -20,59 +21,40 @@ pub(super) const PROTOCOL: Protocol = Protocol {
     rejected: |_| 0,
 };
 
+/// The requests of a run.
 pub(super) struct RemoteWrite {
-    pub(super) exposed: Exposed,
-    pub(super) requests: Requests,
-    pub(super) receiver: Receiver,
-    pub(super) turns: Turns,
-    pub(super) patience: Duration,
-    /// From the start of the run on.
-    pub(super) sender: Option<Sender>,
+    exposed: Exposed,
+    requests: remote_write::Requests,
 }
 
 impl RemoteWrite {
-    fn add(&mut self, request: &[u8]) {
-        if let Some(sender) = &mut self.sender
-            && !request.is_empty()
-        {
-            match snap::raw::Encoder::new().compress_vec(request) {
-                Ok(request) => sender.add(request),
-                Err(error) => log::warn!("prometheus: a request cannot be compressed: {error}"),
-            }
-        }
-    }
-
-    /// Sends the latest sample if it is its turn.
-    fn send_latest(&mut self, is_last: bool) {
-        if self.turns.take(self.exposed.time(), is_last) {
-            let request = self.exposed.next_request(&mut self.requests);
-            self.add(&request);
-        }
+    pub(super) fn new(exposed: Exposed) -> Self {
+        Self { exposed, requests: remote_write::Requests::default() }
     }
 }
 
-impl Sink for RemoteWrite {
-    fn start(&mut self, run: &Run) -> anyhow::Result<()> {
+impl Requests for RemoteWrite {
+    fn begin(&mut self, run: &Run) {
         self.exposed.begin(run);
-        self.turns.begin(run);
-        self.sender = Some(Sender::start(self.receiver.clone())?);
-        Ok(())
     }
 
-    fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
-        self.exposed.take(sample)?;
-        self.send_latest(false);
-        Ok(())
+    fn take(&mut self, sample: &Sample) -> anyhow::Result<()> {
+        self.exposed.take(sample)
     }
 
-    fn delay(&self) -> Duration {
-        Duration::from_millis(500)
+    fn time(&self) -> Duration {
+        self.exposed.time()
     }
 
-    fn finish(&mut self, _: &Outcome) -> anyhow::Result<()> {
-        self.send_latest(true);
-        let end = self.requests.end();
-        self.add(&end);
-        self.sender.as_mut().map_or(Ok(()), |sender| sender.finish(self.patience))
+    fn next(&mut self) -> anyhow::Result<Vec<u8>> {
+        compressed(&self.exposed.next_request(&mut self.requests))
     }
+
+    fn end(&mut self) -> anyhow::Result<Vec<u8>> {
+        compressed(&self.requests.end())
+    }
+}
+
+fn compressed(request: &[u8]) -> anyhow::Result<Vec<u8>> {
+    snap::raw::Encoder::new().compress_vec(request).context("a request cannot be compressed")
 }

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rustix::fs::{AtFlags, Mode, OFlags, fchmod, open, openat, renameat, unlinkat};
@@ -14,8 +13,8 @@ use rustix::io::Errno;
 pub(super) struct Textfile {
     path: PathBuf,
     folder: OwnedFd,
-    /// Its name, when it was written, and when that was.
-    written: Option<(String, Instant)>,
+    /// Its name, once it was written.
+    written: Option<String>,
 }
 
 impl Textfile {
@@ -27,16 +26,16 @@ impl Textfile {
         Ok(Self { path: path.to_owned(), folder, written: None })
     }
 
-    /// How old the file is; `None` when there is none.
-    pub(super) fn age(&self) -> Option<Duration> {
-        Some(self.written.as_ref()?.1.elapsed())
+    /// Whether it was written.
+    pub(super) fn is_there(&self) -> bool {
+        self.written.is_some()
     }
 
     /// Writes the file of this run in place of the one before.
     pub(super) fn write(&mut self, run: &str, text: &str) -> anyhow::Result<()> {
         let cannot = || format!("cannot write a file of metrics into {}", self.path.display());
         let name = match &self.written {
-            Some((name, _)) => name.clone(),
+            Some(name) => name.clone(),
             None => format!("resource-tracker-{}.prom", one_part(run)),
         };
         // The collector reads what ends with `.prom`.
@@ -54,13 +53,13 @@ impl Textfile {
             let _ = unlinkat(&self.folder, &beside, AtFlags::empty());
         }
         moved?;
-        self.written = Some((name, Instant::now()));
+        self.written = Some(name);
         Ok(())
     }
 
     /// Removes the file, if there is one.
     pub(super) fn remove(&mut self) -> anyhow::Result<()> {
-        let Some((name, _)) = self.written.take() else { return Ok(()) };
+        let Some(name) = self.written.take() else { return Ok(()) };
         match unlinkat(&self.folder, &name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(error).with_context(|| format!("cannot remove {}", self.path.join(name).display())),
@@ -93,14 +92,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("theirs.prom"), "x 1\n").unwrap();
         let mut file = Textfile::open(folder.path()).unwrap();
-        assert!(file.remove().is_ok() && file.age().is_none(), "there is none yet");
+        assert!(file.remove().is_ok() && !file.is_there(), "there is none yet");
         file.write("0191-ab/../c", "a 1\n").unwrap();
         file.write("", "a 2\n").unwrap();
         assert_eq!(names(folder.path()), ["resource-tracker-0191-abc.prom", "theirs.prom"]);
         let path = folder.path().join("resource-tracker-0191-abc.prom");
         assert_eq!(fs::read_to_string(&path).unwrap(), "a 2\n");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
-        assert!(file.age().is_some());
+        assert!(file.is_there());
         file.remove().unwrap();
         assert_eq!(names(folder.path()), ["theirs.prom"]);
     }
