@@ -172,6 +172,11 @@ mod tests {
         // Without an address or a folder, only this machine can ask.
         "sinks.prometheus.mode",
         "sinks.prometheus.write_interval_secs",
+        "sinks.s3.columns",
+        "sinks.s3.finish_timeout_secs",
+        "sinks.s3.format",
+        "sinks.s3.object_interval_secs",
+        "sinks.s3.object_rows",
         "sinks.sentinel-s3.finish_timeout_secs",
         "sinks.sentinel-s3.upload_interval_secs",
         "sinks.stdout-json.stream",

@@ -223,7 +223,7 @@ impl Registry {
                 ComponentType { kind: ComponentKind::Source, name, description, on_by_default, implementation },
             )
         });
-        let entries = sorted_by_key(linked.chain(loaded), |(order, source)| (*order, source.name));
+        let entries = sorted_by_key(linked.chain(loaded), |(order, source)| (*order, source.name, ""));
         entries.into_iter().map(|(_, source)| source).collect()
     }
 
@@ -239,7 +239,7 @@ impl Registry {
             let (name, description) = (component.name.as_str(), component.description.as_str());
             ComponentType { kind: ComponentKind::Sink, name, description, on_by_default: false, implementation }
         });
-        sorted_by_key(linked.chain(loaded), |sink| sink.name)
+        sorted_by_key(linked.chain(loaded), |sink| (0, sink.name, ""))
     }
 
     /// All derivations, by name.
@@ -247,7 +247,7 @@ impl Registry {
         let linked = inventory::iter::<DerivationEntry>().map(DerivationOrigin::Linked);
         let loaded = self.plugins.iter().flat_map(|plugin| &plugin.derivations);
         let loaded = loaded.map(|derivation| DerivationOrigin::Plugin(derivation));
-        sorted_by_key(linked.chain(loaded).map(KnownDerivation), KnownDerivation::name)
+        sorted_by_key(linked.chain(loaded).map(KnownDerivation), |derivation| (0, derivation.name(), ""))
     }
 
     /// All components of a kind.
@@ -263,7 +263,7 @@ impl Registry {
         let linked = linked_sections().into_iter().map(SectionType::Linked);
         let loaded = self.plugins.iter().flat_map(|plugin| plugin.sections);
         let loaded = loaded.map(SectionType::Plugin);
-        sorted_by_key(linked.chain(loaded), SectionType::name)
+        sorted_by_key(linked.chain(loaded), |section| (0, section.name(), ""))
     }
 }
 
@@ -330,14 +330,18 @@ impl fmt::Debug for Registry {
 
 /// The section types that are linked in, by name.
 pub(crate) fn linked_sections() -> Vec<&'static SectionEntry> {
-    sorted_by_key(inventory::iter::<SectionEntry>(), |entry| (entry.name, (entry.type_name)()))
+    sorted_by_key(inventory::iter::<SectionEntry>(), |entry| (0, entry.name, (entry.type_name)()))
 }
 
 /// A list of the entries; equal ones stay in the order in which they came.
-fn sorted_by_key<T, K: Ord>(entries: impl IntoIterator<Item = T>, key: impl Fn(&T) -> K) -> Vec<T> {
-    let mut sorted: Vec<T> = entries.into_iter().collect();
-    sorted.sort_by_key(key);
-    sorted
+fn sorted_by_key<T>(entries: impl IntoIterator<Item = T>, key: impl Fn(&T) -> (u32, &str, &str)) -> Vec<T> {
+    let mut entries: Vec<Option<T>> = entries.into_iter().map(Some).collect();
+    // What is sorted is of one type, whatever the entries are: each further one would be 7 KB of code.
+    let keyed = entries.iter().enumerate().filter_map(|(place, entry)| Some((key(entry.as_ref()?), place)));
+    let mut keyed: Vec<_> = keyed.collect();
+    keyed.sort_unstable();
+    let places: Vec<usize> = keyed.into_iter().map(|(_, place)| place).collect();
+    places.into_iter().filter_map(|place| entries[place].take()).collect()
 }
 
 /// Makes schemas with nothing left to look up elsewhere.

@@ -311,7 +311,7 @@ impl Timeline {
         // To the millisecond.
         let ends = self.ends.iter().map(|end| (end * 1000.0).round() / 1000.0).collect();
         let mut charts: Vec<&Chart> = self.charts.iter().collect();
-        charts.sort_by_key(|chart| (chart.rank, &chart.title, &chart.unit));
+        charts.sort_unstable_by_key(|chart| (chart.rank, &chart.title, &chart.unit));
         let is_coarse = self.width > 1;
         let charts = charts.into_iter().map(|chart| DrawnChart::of(chart, is_coarse)).collect();
         Drawing { ends, samples_per_point: self.width, charts }

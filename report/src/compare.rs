@@ -57,7 +57,7 @@ pub fn compare(baseline: &[&Figures], new: &[&Figures]) -> Vec<Difference> {
 fn difference(place: usize, baseline: &[&Figures], new: &[&Figures]) -> Difference {
     let sorted = |runs: &[&Figures]| {
         let mut values: Vec<f64> = runs.iter().filter_map(|run| run.get(place)).collect();
-        values.sort_by(f64::total_cmp);
+        values.sort_unstable_by(f64::total_cmp);
         values
     };
     let (before, after) = (sorted(baseline), sorted(new));

@@ -51,7 +51,7 @@ impl Programs {
             peak_rss_mib: *peak_rss_mib,
         };
         let mut programs: Vec<ProgramSummary> = self.programs.iter().map(of).collect();
-        programs.sort_by(|one, other| other.cpu_secs.total_cmp(&one.cpu_secs));
+        programs.sort_unstable_by(|one, other| other.cpu_secs.total_cmp(&one.cpu_secs));
         let largest = largest(&programs).cloned();
         programs.truncate(TOLD);
         programs.extend(largest.filter(|largest| programs.iter().all(|program| program.name != largest.name)));

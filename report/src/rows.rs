@@ -242,7 +242,8 @@ fn of_gpus(gpus: &[GpuSummary], rows: &mut Vec<Row>) {
 /// The longest phases, in the order in which they began.
 fn of_phases(phases: &[PhaseSummary], rows: &mut Vec<Row>) {
     let mut lengths: Vec<f64> = phases.iter().map(|phase| phase.secs).collect();
-    lengths.sort_by(|one, other| other.total_cmp(one));
+    lengths.sort_unstable_by(f64::total_cmp);
+    lengths.reverse();
     let shown = if phases.len() > PHASE_ROWS { PHASE_ROWS - 1 } else { phases.len() };
     let shortest = lengths.get(shown.wrapping_sub(1)).copied().unwrap_or(0.0);
     for phase in phases.iter().filter(|phase| phase.secs >= shortest).take(shown) {

@@ -219,7 +219,7 @@ mod tests {
             let mut series = Series::default();
             values.iter().for_each(|value| series.add(*value, 1.0));
             let mut sorted = values;
-            sorted.sort_by(f64::total_cmp);
+            sorted.sort_unstable_by(f64::total_cmp);
             let rank = ((share * sorted.len() as f64).ceil() as usize).max(1);
             let (truth, found) = (sorted[rank - 1], series.quantile(share).unwrap());
             prop_assert!((found - truth).abs() <= 0.006 * truth + SMALLEST, "{found} of {truth}");

@@ -18,6 +18,11 @@ impl Secret {
         &self.0
     }
 
+    /// Whether it can stand in a header.
+    pub(crate) fn is_header(&self) -> bool {
+        !self.0.is_empty() && self.0.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic())
+    }
+
     /// Whether it can stand in a header and in a signature.
     pub(crate) fn is_printable(&self) -> bool {
         !self.0.is_empty() && self.0.bytes().all(|byte| byte.is_ascii_graphic())

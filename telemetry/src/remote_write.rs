@@ -137,7 +137,7 @@ mod tests {
             format!("{}{{{}}} {value}@{timestamp}", series.labels[0].value, labels.join(","))
         });
         let mut written: Vec<_> = each.collect();
-        written.sort();
+        written.sort_unstable();
         written
     }
 

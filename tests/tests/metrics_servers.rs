@@ -64,6 +64,7 @@ impl Drop for Server {
 fn run(folder: &Path, settings: &[&str], words: &[&str]) -> Output {
     let settings = settings.iter().flat_map(|setting| ["--set".to_owned(), format!("sinks.prometheus.{setting}")]);
     command(tracker())
+        .env("XDG_STATE_HOME", folder)
         .args(["-i", "100ms", "--job-name", "nightly", "--project-name", "shop", "-o"])
         .arg(folder.join("run.jsonl"))
         .args(["--enable", "prometheus"])

@@ -14,7 +14,7 @@ use opentelemetry_proto::tonic::metrics::v1::{NumberDataPoint, metric::Data, num
 use prost::Message;
 use resource_tracker_tests::sentinel::Service;
 use resource_tracker_tests::server::{Server, http};
-use resource_tracker_tests::{command, job, number, samples, text, tracker, wait_for};
+use resource_tracker_tests::{command, job, number, samples, text, tracker, wait_for, wait_until};
 
 const SECRET: &str = "b3arer-hunter2";
 
@@ -22,6 +22,7 @@ const SECRET: &str = "b3arer-hunter2";
 fn run(endpoint: &str, folder: &tempfile::TempDir, more: &[&str]) -> Output {
     let recording = folder.path().join("run.jsonl");
     command(tracker())
+        .env("XDG_STATE_HOME", folder.path())
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
         .env("OTEL_EXPORTER_OTLP_HEADERS", format!("authorization=Bearer%20{SECRET},x-scope=7"))
         .env("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=lab")
@@ -142,7 +143,7 @@ fn what_is_refused_for_good_is_told_once() {
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{errors}");
     assert!(errors.contains("/v1/metrics: the answer is 400; what a request like it holds is lost"), "{errors}");
-    assert!(errors.contains("requests did not arrive") && errors.lines().count() == 2, "{errors}");
+    assert!(errors.contains("requests were refused, and are lost") && errors.lines().count() == 2, "{errors}");
     assert!(!errors.contains(SECRET) && !errors.contains("way"), "{errors}");
     let bodies = receiver.bodies();
     assert!(bodies.windows(2).all(|pair| pair[0] != pair[1]), "nothing is sent twice");
@@ -162,7 +163,7 @@ fn a_receiver_that_hangs_or_is_not_there_does_not_hold_up_the_end_for_long() {
         let output = run(url, &folder, &["--set", "sinks.otlp.finish_timeout_secs=2"]);
         let errors = text(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{errors}");
-        assert!(errors.contains("did not arrive") && !errors.contains(SECRET), "{errors}");
+        assert!(errors.contains("not everything has arrived") && !errors.contains(SECRET), "{errors}");
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     }
 }
@@ -206,7 +207,7 @@ fn a_certificate_is_trusted_where_a_variable_names_it() {
     assert!(text(&with.stderr).contains("the answer is 4"), "{}", text(&with.stderr));
     let folder = tempfile::tempdir().unwrap();
     let without = run(&service.url, &folder, &["--set", "sinks.otlp.finish_timeout_secs=1"]);
-    assert!(text(&without.stderr).contains("did not arrive"), "{}", text(&without.stderr));
+    assert!(text(&without.stderr).contains("not everything has arrived"), "{}", text(&without.stderr));
 }
 
 #[test]
@@ -216,6 +217,7 @@ fn a_file_that_merely_lies_here_does_not_have_headers_sent() {
     let run = |named: &[&str]| {
         let output = command(tracker())
             .current_dir(folder.path())
+            .env("XDG_STATE_HOME", folder.path())
             .env("OTEL_EXPORTER_OTLP_HEADERS", format!("authorization={SECRET}"))
             .env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
             .args(["-q", "--set", "sinks.otlp.finish_timeout_secs=0.1"])
@@ -228,7 +230,85 @@ fn a_file_that_merely_lies_here_does_not_have_headers_sent() {
     let (code, errors) = run(&[]);
     assert!(code == Some(2) && errors.contains("sinks.otlp.enabled") && !errors.contains(SECRET), "{errors}");
     let (code, errors) = run(&["-c", "resource-tracker.toml"]);
-    assert!(code == Some(0) && errors.contains("did not arrive"), "{errors}");
+    assert!(code == Some(0) && errors.contains("not everything has arrived"), "{errors}");
+}
+
+fn upload(folder: &tempfile::TempDir, endpoint: &str, headers: &str) -> (Option<i32>, String, String) {
+    let mut command = command(tracker());
+    command.env("XDG_STATE_HOME", folder.path()).env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint);
+    let output = command.env("OTEL_EXPORTER_OTLP_HEADERS", headers).arg("upload").output().unwrap();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn what_was_refused_with_these_headers_is_sent_later_with_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let receiver = Server::start(|head| {
+        http(if head.contains("authorization: good") { "200 OK" } else { "401 Unauthorized" }, "", "")
+    });
+    let output = run(&receiver.url, &folder, &[]);
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    assert!(errors.contains("the answer is 401; requests that are refused so are kept"), "{errors}");
+    assert!(errors.contains("for `resource-tracker upload`") && !errors.contains(SECRET), "{errors}");
+    let refused = receiver.bodies();
+    assert!(refused.len() > 3 && refused.windows(2).all(|pair| pair[0] != pair[1]), "each is tried once");
+
+    // Headers are for the receiver that the environment names, and no other.
+    let (code, _, errors) = upload(&folder, "http://127.0.0.1:9", "authorization=good");
+    assert!(code == Some(1) && errors.contains(&format!("it belongs to {}/v1/metrics", receiver.url)), "{errors}");
+    let (code, _, errors) = upload(&folder, &receiver.url, "authorization=bad");
+    assert!(code == Some(1) && errors.contains("of its requests were refused"), "{errors}");
+    assert_eq!(receiver.bodies().len(), 2 * refused.len());
+    let (code, said, errors) = upload(&folder, &receiver.url, "authorization=good");
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert!(
+        said.contains(&format!("a run for {}/v1/metrics, {} requests: sent", receiver.url, refused.len())),
+        "{said}"
+    );
+    assert_eq!(receiver.bodies()[2 * refused.len()..], refused, "as they were, and in their order");
+    assert_eq!(upload(&folder, &receiver.url, "").1, "nothing waits\n");
+}
+
+#[test]
+fn what_killed_trackers_could_not_send_arrives_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let is_up = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let up = std::sync::Arc::clone(&is_up);
+    let receiver = Server::start(move |_| match up.load(Ordering::Relaxed) {
+        true => http("200 OK", "", ""),
+        false => Vec::new(),
+    });
+    let spool = folder.path().join("resource-tracker/spool");
+    let requests = || {
+        let runs = fs::read_dir(&spool).into_iter().flatten().flatten();
+        let files = runs.flat_map(|run| fs::read_dir(run.path()).unwrap()).flatten();
+        let requests = files.filter(|file| file.path().extension().is_some_and(|end| end == "pb"));
+        requests.map(|file| fs::read(file.path()).unwrap()).collect::<Vec<_>>()
+    };
+    for number in 1..=20 {
+        let mut tracker = command(tracker())
+            .env("XDG_STATE_HOME", folder.path())
+            .env("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)
+            .args(["-i", "20ms", "-q", "--enable", "otlp", "--set", "sinks.otlp.export_interval_secs=0.05"])
+            .args(["--", "sleep", "0.7"])
+            .spawn()
+            .unwrap();
+        wait_until("requests", || requests().len() > 2 * number);
+        tracker.kill().unwrap();
+        tracker.wait().unwrap();
+    }
+    // A file that was just made is empty.
+    let mut waiting: Vec<_> = requests().into_iter().filter(|body| !body.is_empty()).collect();
+    is_up.store(true, Ordering::Relaxed);
+    let before = receiver.bodies().len();
+    let (code, said, errors) = upload(&folder, &receiver.url, "");
+    assert_eq!((code, errors.as_str()), (Some(0), ""), "{said}");
+    let mut arrived = receiver.bodies()[before..].to_vec();
+    waiting.sort();
+    arrived.sort();
+    assert!(waiting == arrived && waiting.iter().all(|body| !decoded(body).resource_metrics.is_empty()));
+    assert_eq!(requests().len(), 0);
 }
 
 /// A program that is ended.

@@ -39,7 +39,7 @@ fn every_component_is_registered_in_the_stripped_binary() {
         names,
         [
             &sources[..],
-            &["csv", "file", "otlp", "prometheus", "report", "sentinel-s3", "stdout-json", "summary"],
+            &["csv", "file", "otlp", "prometheus", "report", "s3", "sentinel-s3", "stdout-json", "summary"],
             &["host", "job-gpus", "job-limits"]
         ]
         .concat()

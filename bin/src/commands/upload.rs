@@ -1,9 +1,11 @@
 //! Sends what earlier runs left behind.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
-use resource_tracker_sinks::sentinel::{LeftBehind, SentinelConfig, TOKEN, Unsent};
+use resource_tracker_sinks::sentinel::{SentinelConfig, TOKEN};
+use resource_tracker_sinks::{LeftBehind, Unsent, left_behind};
 
 use super::standard_output::print;
 use crate::cli::Cli;
@@ -14,10 +16,12 @@ use crate::tables::SENTINEL;
 #[derive(Default)]
 struct Count {
     waiting: u32,
+    /// How many of them need a token.
+    need_token: u32,
     sent: u32,
     left: u32,
-    /// The other runs cannot be sent either.
-    is_given_up: bool,
+    /// Destinations that take no other run now, either.
+    given_up: HashSet<String>,
     has_said_that_it_waits: bool,
 }
 
@@ -25,13 +29,14 @@ struct Count {
 pub(crate) fn upload(cli: &Cli, dry_run: bool, directory: Option<&Path>) -> anyhow::Result<i32> {
     let config: SentinelConfig = settings(cli, &config_file(cli))?.extract(SENTINEL)?;
     let mut count = Count::default();
-    let directory = directory.or(cli.output.spool_dir.as_deref());
-    config.left_behind(directory, dry_run, |run| match run {
+    let directory = directory.or(cli.output.spool_dir.as_deref()).or(config.spool_dir.as_deref());
+    left_behind(directory, dry_run, |run| match run {
         Ok(run) if dry_run => {
             count.waiting += 1;
+            count.need_token += u32::from(run.needs_token());
             print(format!("{}\n", describe(&run)).as_bytes()).map(drop)
         }
-        Ok(_) if count.is_given_up => {
+        Ok(run) if count.given_up.contains(&run.destination()) => {
             count.left += 1;
             Ok(())
         }
@@ -47,21 +52,23 @@ pub(crate) fn upload(cli: &Cli, dry_run: bool, directory: Option<&Path>) -> anyh
 }
 
 fn send(config: &SentinelConfig, run: LeftBehind, count: &mut Count) -> anyhow::Result<()> {
-    let ((path, ..), what) = (run.describe(), describe(&run));
+    let (path, destination, what) = (run.path().to_owned(), run.destination(), describe(&run));
     let waits = |problem: &str, pause: Duration| {
         if !std::mem::replace(&mut count.has_said_that_it_waits, true) {
             log::warn!("{path}: {problem}; it is tried again in {} s", pause.as_secs_f64().ceil());
         }
     };
-    match config.send(run, waits) {
+    match run.send(config, waits) {
         Ok(()) => {
             count.sent += 1;
             print(format!("{what}: sent\n").as_bytes()).map(drop)
         }
         Err(unsent) => {
             count.left += 1;
-            count.is_given_up = matches!(unsent, Unsent::Service(_));
-            let (Unsent::Run(problem) | Unsent::Service(problem)) = unsent;
+            if matches!(unsent, Unsent::Destination(_)) {
+                count.given_up.insert(destination);
+            }
+            let (Unsent::Run(problem) | Unsent::Destination(problem)) = unsent;
             log::error!("{path}: {problem}");
             Ok(())
         }
@@ -69,9 +76,7 @@ fn send(config: &SentinelConfig, run: LeftBehind, count: &mut Count) -> anyhow::
 }
 
 fn describe(run: &LeftBehind) -> String {
-    let (path, is_registered, batches) = run.describe();
-    let name = if is_registered { "a registered run" } else { "a run that is not registered" };
-    format!("{path}: {name}, {batches} batch{}", if batches == 1 { "" } else { "es" })
+    format!("{}: {}", run.path(), run.describe())
 }
 
 fn summary(dry_run: bool, has_token: bool, count: &Count) -> String {
@@ -79,7 +84,7 @@ fn summary(dry_run: bool, has_token: bool, count: &Count) -> String {
     let left = if count.left == 0 { String::new() } else { format!(", {} left", runs(count.left)) };
     match count {
         Count { waiting: 0, sent: 0, left: 0, .. } => "nothing waits\n".to_owned(),
-        _ if dry_run && !has_token && count.waiting > 0 => format!(
+        _ if dry_run && !has_token && count.need_token > 0 => format!(
             "{} would be sent if there were a token: set {TOKEN}, or token_file in [{SENTINEL}]{left}\n",
             runs(count.waiting)
         ),

@@ -14,16 +14,18 @@ pub(crate) struct Backoff {
     failures: u32,
     said: bool,
     not_before: Option<Instant>,
+    /// Until when the server asks to be left alone.
+    asked: Option<Instant>,
 }
 
 impl Backoff {
     pub(crate) fn new(first: Duration) -> Self {
-        Self { first, failures: 0, said: false, not_before: None }
+        Self { first, failures: 0, said: false, not_before: None, asked: None }
     }
 
-    /// From now on the first pause is this one, and none is pending.
+    /// From now on the first pause is this one, and none is pending but what the server asks for.
     pub(crate) fn restart(&mut self, first: Duration) {
-        (self.first, self.failures, self.not_before) = (first, 0, None);
+        (self.first, self.failures, self.not_before) = (first, 0, self.asked);
     }
 
     pub(crate) fn failures(&self) -> u32 {
@@ -37,7 +39,7 @@ impl Backoff {
 
     /// Notes a success. True if the user had been told of failures.
     pub(crate) fn succeeded(&mut self) -> bool {
-        (self.failures, self.not_before) = (0, None);
+        (self.failures, self.not_before, self.asked) = (0, None, None);
         std::mem::take(&mut self.said)
     }
 
@@ -47,7 +49,7 @@ impl Backoff {
         let doubled = self.first.saturating_mul(1 << (self.failures - 1).min(16)).min(LONGEST);
         let jittered = doubled.mul_f64(0.5 + fastrand::f64() / 2.0);
         let asked = failure.asked().unwrap_or_default().min(LONGEST_ASKED);
-        self.not_before = Some(now + jittered.max(asked));
+        (self.not_before, self.asked) = (Some(now + jittered.max(asked)), Some(now + asked));
         let tell = !self.said && self.failures >= tell_at;
         self.said |= tell;
         tell
@@ -72,5 +74,7 @@ mod tests {
         assert!(backoff.succeeded() && backoff.pause(now).is_none());
         backoff.failed(&Failure::Temporary(String::new(), Some(Duration::from_secs(90))), now, 1);
         assert_eq!(backoff.pause(now), Some(Duration::from_secs(90)));
+        backoff.restart(Duration::from_secs(1));
+        assert_eq!(backoff.pause(now), Some(Duration::from_secs(90)), "whoever else is in a hurry");
     }
 }

@@ -1,8 +1,7 @@
 //! HTTP as services are spoken to: time limits on every call, proxies and certificates of the system.
 
 pub(crate) mod backoff;
-mod outbox;
-pub(crate) mod sender;
+pub(crate) mod receiver;
 mod tls;
 
 use std::io::{self, ErrorKind};
@@ -115,6 +114,18 @@ pub fn address(name: &str, text: &str, allow_http: bool, way_out: &str) -> Resul
     }
 }
 
+/// The store other than Amazon's that the environment names, by the variables of Amazon's own tools.
+///
+/// # Errors
+/// When that is no address that requests may go to.
+pub(crate) fn store_endpoint(allow_http: bool, way_out: &str) -> anyhow::Result<Option<Url>> {
+    let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"].into_iter().find_map(|name| {
+        let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
+        Some(address(name, &text, allow_http, way_out).map_err(anyhow::Error::msg))
+    });
+    endpoint.transpose()
+}
+
 /// Whether a URL names this machine.
 fn is_loopback(url: &Url) -> bool {
     match url.host() {
@@ -190,10 +201,15 @@ impl Answer {
     /// The store's name for the error, if it is a known one.
     fn code(&self) -> Option<&'static str> {
         let body = String::from_utf8_lossy(&self.body);
-        let (_, rest) = body.split_once("<Code>")?;
-        let (code, _) = rest.split_once("</Code>")?;
+        let code = element(&body, "Code")?;
         CODES.into_iter().find(|known| *known == code)
     }
+}
+
+/// The text of the first element of that name, in the XML of Amazon's services.
+pub(crate) fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(&format!("<{name}>"))?;
+    rest.split_once(&format!("</{name}>")).map(|(text, _)| text)
 }
 
 /// Errors of the store that tell what to do.

@@ -17,9 +17,9 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use crate::http;
-use crate::http::sender::{Protocol, Receiver};
+use crate::http::receiver::{Kind, Protocol, Receiver, SavedReceiver};
 use crate::latest::Latest;
-use crate::sending::{Requests, Sending};
+use crate::sending::{Requests, Sending, SpoolPlace};
 use environment::Environment;
 pub use preferences::{Compression, Temporality};
 
@@ -32,6 +32,8 @@ const PLAIN: Protocol = Protocol {
 const GZIPPED: Protocol =
     Protocol { headers: &[("content-type", "application/x-protobuf"), ("content-encoding", "gzip")], ..PLAIN };
 
+/// For a request, and between two, unless something else is said.
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Where receivers on this machine listen.
 const DEFAULT: &str = "http://localhost:4318";
 /// How to allow headers without encryption.
@@ -62,6 +64,12 @@ pub struct OtlpConfig {
     /// Send headers without encryption, even to another machine.
     #[schemars(extend("x-needs-named-file" = true))]
     pub allow_http: bool,
+    /// Where requests wait until they are taken; $XDG_STATE_HOME/resource-tracker/spool unless set.
+    #[schemars(extend("x-needs-named-file" = true))]
+    pub spool_dir: Option<PathBuf>,
+    /// What may wait there, in MiB; beyond that the oldest requests are given up, with a message.
+    #[schemars(extend("x-needs-named-file" = true))]
+    pub spool_max_mib: u64,
 }
 
 impl Default for OtlpConfig {
@@ -75,6 +83,8 @@ impl Default for OtlpConfig {
             temporality: None,
             certificate: None,
             allow_http: false,
+            spool_dir: None,
+            spool_max_mib: 1024,
         }
     }
 }
@@ -92,15 +102,12 @@ impl SinkConfig for OtlpConfig {
         environment.check_protocol();
         let compression = self.compression.or_else(|| environment.compression()).unwrap_or(Compression::Gzip);
         let temporality = self.temporality.or_else(|| environment.temporality());
-        let seconds = |own: Option<Interval>, of: Option<Duration>| {
-            own.map(Duration::from).or(of).unwrap_or(Duration::from_secs(10))
-        };
-        let protocol = match compression {
-            Compression::Gzip => GZIPPED,
-            Compression::None => PLAIN,
-        };
-        let timeout = seconds(self.timeout_secs, environment.timeout());
-        let receiver = Receiver { timeout, protocol, ..self.receiver(&environment)? };
+        let seconds = |own: Option<Interval>, of: Option<Duration>| own.map(Duration::from).or(of).unwrap_or(TIMEOUT);
+        let mut receiver = self.receiver(&environment)?;
+        receiver.timeout = seconds(self.timeout_secs, environment.timeout());
+        if compression == Compression::Gzip {
+            (receiver.protocol, receiver.saved.kind) = (GZIPPED, Kind::OtlpGzip);
+        }
         let requests = Otlp {
             latest: Latest::new("otlp", &context.registry),
             attributes: environment.resource(),
@@ -109,7 +116,8 @@ impl SinkConfig for OtlpConfig {
             requests: None,
         };
         let interval = seconds(self.export_interval_secs, environment.interval());
-        Ok(Box::new(Sending::new(requests, receiver, interval, self.finish_timeout_secs.into())))
+        let spool = SpoolPlace { directory: self.spool_dir.clone(), max_mib: self.spool_max_mib };
+        Ok(Box::new(Sending::new(requests, receiver, interval, self.finish_timeout_secs.into(), spool)))
     }
 
     fn patience(&self) -> Duration {
@@ -139,10 +147,35 @@ impl OtlpConfig {
         let url: Url = url.map_err(anyhow::Error::msg)?;
         let named = self.certificate.as_ref().map(|path| ("certificate".to_owned(), path.clone()));
         let more = named.or_else(|| environment.certificate());
+        let mut saved = SavedReceiver::new(Kind::Otlp, &url);
+        saved.certificate = more.as_ref().map(|(_, path)| path.clone());
+        saved.allow_http = self.allow_http;
         let certificates = more.map(|(name, path)| http::certificates(&path).context(name)).transpose()?;
         let certificates = certificates.unwrap_or_default();
-        Ok(Receiver { sink: "otlp", url, headers, certificates, timeout: Duration::ZERO, protocol: PLAIN })
+        Ok(Receiver { saved, url, headers, certificates, timeout: Duration::ZERO, protocol: PLAIN })
     }
+}
+
+/// Who requests of an earlier run are for. Headers are those of the environment as they are now, and go nowhere but to its
+/// endpoint.
+pub(crate) fn saved_receiver(saved: &SavedReceiver) -> anyhow::Result<Receiver> {
+    let environment = Environment::of_process();
+    let headers = environment.headers()?;
+    if let (Some((name, endpoint)), false) = (environment.endpoint(), headers.is_empty())
+        && Url::parse(&endpoint).is_ok_and(|endpoint| endpoint.as_str() != saved.url)
+    {
+        anyhow::bail!("it belongs to {}; set {name} and the headers for that receiver, or neither", saved.url);
+    }
+    let url = http::address("its address", &saved.url, saved.allow_http || headers.is_empty(), ALLOW_HTTP);
+    let certificates = saved.certificate.as_ref().map(|path| http::certificates(path)).transpose()?;
+    Ok(Receiver {
+        url: url.map_err(anyhow::Error::msg)?,
+        headers,
+        certificates: certificates.unwrap_or_default(),
+        timeout: environment.timeout().unwrap_or(TIMEOUT),
+        protocol: if saved.kind == Kind::OtlpGzip { GZIPPED } else { PLAIN },
+        saved: saved.clone(),
+    })
 }
 
 /// The requests of a run.

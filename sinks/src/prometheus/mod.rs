@@ -18,11 +18,12 @@ use resource_tracker_core::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use url::Url;
 
 use crate::http;
-use crate::http::sender::{Protocol, Receiver};
+use crate::http::receiver::{Kind, Protocol, Receiver, SavedReceiver};
 use crate::secret::Secret;
-use crate::sending::Sending;
+use crate::sending::{Sending, SpoolPlace};
 use crate::turns::Turns;
 use exposed::Exposed;
 use push::Push;
@@ -66,6 +67,12 @@ pub struct PrometheusConfig {
     pub write_interval_secs: Interval,
     /// Mode textfile: whether the file stays when the run has ended.
     pub keep: bool,
+    /// Mode remote-write: where requests wait until they are taken; $XDG_STATE_HOME/resource-tracker/spool unless set.
+    #[schemars(extend("x-needs-named-file" = true))]
+    pub spool_dir: Option<PathBuf>,
+    /// Mode remote-write: what may wait there, in MiB; beyond that the oldest requests are given up, with a message.
+    #[schemars(extend("x-needs-named-file" = true))]
+    pub spool_max_mib: u64,
 }
 
 /// How Prometheus gets metrics.
@@ -98,6 +105,8 @@ impl Default for PrometheusConfig {
             finish_timeout_secs: Interval::nearest(Duration::from_secs(5)),
             write_interval_secs: Interval::nearest(Duration::from_secs(10)),
             keep: false,
+            spool_dir: None,
+            spool_max_mib: 1024,
         }
     }
 }
@@ -136,7 +145,8 @@ impl SinkConfig for PrometheusConfig {
             PrometheusMode::RemoteWrite => {
                 let receiver = self.receiver(remote_write::PROTOCOL, CALL)?;
                 let interval = self.write_interval_secs.into();
-                Box::new(Sending::new(RemoteWrite::new(exposed), receiver, interval, patience))
+                let spool = SpoolPlace { directory: self.spool_dir.clone(), max_mib: self.spool_max_mib };
+                Box::new(Sending::new(RemoteWrite::new(exposed), receiver, interval, patience, spool))
             }
             PrometheusMode::Push => {
                 Box::new(Push { exposed, receiver: self.receiver(push::PROTOCOL, patience)?, patience })
@@ -153,16 +163,14 @@ impl PrometheusConfig {
     /// Who is sent to in the modes that send.
     fn receiver(&self, protocol: Protocol, timeout: Duration) -> anyhow::Result<Receiver> {
         let url = self.url.as_ref().context("the mode needs a url: that of the service to send to")?;
-        let headers = match &self.authorization_file {
-            None => Vec::new(),
-            Some(path) => vec![("authorization".to_owned(), authorization(path)?)],
-        };
         // Only the header holds what nobody else may read.
-        let url = http::address("url", url, self.allow_http || headers.is_empty(), ALLOW_HTTP);
-        let url = url.map_err(anyhow::Error::msg)?;
-        let certificates = self.certificate.as_ref().map(|path| http::certificates(path)).transpose()?;
-        let certificates = certificates.unwrap_or_default();
-        Ok(Receiver { sink: "prometheus", url, headers, certificates, timeout, protocol })
+        let allow_http = self.allow_http || self.authorization_file.is_none();
+        let url = http::address("url", url, allow_http, ALLOW_HTTP).map_err(anyhow::Error::msg)?;
+        let mut saved = SavedReceiver::new(Kind::RemoteWrite, &url);
+        saved.certificate = self.certificate.clone();
+        saved.authorization_file = self.authorization_file.clone();
+        saved.allow_http = self.allow_http;
+        receiver(url, saved, protocol, timeout)
     }
 
     fn folder(&self) -> anyhow::Result<&PathBuf> {
@@ -177,14 +185,29 @@ register_sink!(SinkEntry::new::<PrometheusConfig>(
     "Metrics for Prometheus: scraped, in a text file, sent or pushed"
 ));
 
+/// Who requests of an earlier run are for.
+pub(crate) fn saved_receiver(saved: &SavedReceiver) -> anyhow::Result<Receiver> {
+    let allow_http = saved.allow_http || saved.authorization_file.is_none();
+    let url = http::address("its address", &saved.url, allow_http, ALLOW_HTTP).map_err(anyhow::Error::msg)?;
+    receiver(url, saved.clone(), remote_write::PROTOCOL, CALL)
+}
+
+/// A receiver with what is in the files that it names.
+fn receiver(url: Url, saved: SavedReceiver, protocol: Protocol, timeout: Duration) -> anyhow::Result<Receiver> {
+    let headers = match &saved.authorization_file {
+        None => Vec::new(),
+        Some(path) => vec![("authorization".to_owned(), authorization(path)?)],
+    };
+    let certificates = saved.certificate.as_ref().map(|path| http::certificates(path)).transpose()?;
+    Ok(Receiver { saved, url, headers, certificates: certificates.unwrap_or_default(), timeout, protocol })
+}
+
 /// The value of a header that a file holds.
 fn authorization(path: &Path) -> anyhow::Result<Secret> {
     let bytes = http::read_file(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let text = String::from_utf8_lossy(&bytes);
-    let text = text.trim();
-    let is_value = !text.is_empty() && text.chars().all(|c| c == ' ' || c.is_ascii_graphic());
-    anyhow::ensure!(is_value, "{} does not hold one line for a header, such as Bearer TOKEN", path.display());
-    Ok(Secret::new(text))
+    let value = Secret::new(String::from_utf8_lossy(&bytes).trim());
+    anyhow::ensure!(value.is_header(), "{} does not hold one line for a header, such as Bearer TOKEN", path.display());
+    Ok(value)
 }
 
 fn locked(latest: &Mutex<Exposed>) -> std::sync::MutexGuard<'_, Exposed> {

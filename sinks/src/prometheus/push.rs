@@ -13,7 +13,7 @@ use url::Url;
 use super::exposed::Exposed;
 use super::remote_write;
 use crate::http::backoff::Backoff;
-use crate::http::sender::{Protocol, Receiver};
+use crate::http::receiver::{Protocol, Receiver};
 
 /// What is worth another try is the same.
 pub(super) const PROTOCOL: Protocol =

@@ -7,7 +7,7 @@ use resource_tracker_core::{Run, Sample};
 use resource_tracker_telemetry::remote_write;
 
 use super::exposed::Exposed;
-use crate::http::sender::Protocol;
+use crate::http::receiver::Protocol;
 use crate::sending::Requests;
 
 /// By the protocol, only these can pass.

@@ -2,15 +2,18 @@
 
 use std::fmt;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use ureq::Agent;
 use ureq::http::Method;
 use url::Url;
 
-use super::state::{is_run_id, is_upload_prefix, place};
+use super::state::{is_run_id, is_upload_prefix};
 use crate::http::{Answer, Failure, send};
+use crate::s3::client::Keys;
 use crate::secret::Secret;
+use crate::spool::place;
 
 pub(crate) struct Api {
     agent: Agent,
@@ -58,6 +61,22 @@ impl Registration {
 }
 
 impl Credentials {
+    /// What is signed with.
+    pub(crate) fn keys(&self) -> Keys {
+        Keys {
+            access_key: self.access_key.clone(),
+            secret_key: self.secret_key.clone(),
+            session_token: Some(self.session_token.clone()),
+            expires: self.expiry(),
+            can_be_replaced: true,
+        }
+    }
+
+    /// When they have to be replaced at the latest.
+    pub(crate) fn expiry(&self) -> Option<Timestamp> {
+        self.expiration.as_ref().or(self.expires_at.as_ref())?.parse().ok()
+    }
+
     /// Reads an answer with new credentials. Errors repeat nothing of it.
     pub(crate) fn parse(answer: &[u8]) -> Result<Self, String> {
         let refreshed: Refreshed = serde_json::from_slice(answer).map_err(|error| place(&error))?;
@@ -186,6 +205,18 @@ mod tests {
             (&finish["data_source"], &finish["data_uris"][0], &finish["exit_code"]),
             (&"s3".into(), &"s3://b/k".into(), &1.into())
         );
+    }
+
+    #[test]
+    fn credentials_end_when_either_name_says_it() {
+        let ends = |text: &str| {
+            let text =
+                format!(r#"{{"upload_credentials":{{"access_key":"a","secret_key":"b","session_token":"c"{text}}}}}"#);
+            Credentials::parse(text.as_bytes()).unwrap().keys().expires.map(Timestamp::as_second)
+        };
+        assert_eq!(ends(r#","expiration":"2026-01-01T00:00:00Z""#), Some(1_767_225_600));
+        assert_eq!(ends(r#","expires_at":"2026-01-01T00:00:00+00:00""#), Some(1_767_225_600));
+        assert_eq!((ends(""), ends(r#","expiration":"soon""#)), (None, None));
     }
 
     #[test]

@@ -5,12 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::api::{Credentials, Registration};
-use super::run_files::Access;
-use super::s3::S3;
-use super::spool::Spool;
 use super::state::State;
-use super::store::Store;
 use crate::http::Answer;
+use crate::s3::client::{Object, S3};
+use crate::spool::{Access, Spool, State as _, Store};
 
 /// What rows may unpack to.
 const LIMIT: u64 = 1 << 16;
@@ -20,14 +18,14 @@ pub fn run_json(bytes: &[u8]) {
     let Ok(state) = State::parse(bytes) else { return };
     let again = serde_json::to_vec(&state).map(|text| State::parse(&text));
     assert!(again.is_ok_and(|again| again.as_ref() == Ok(&state)));
-    list(&Store::new(None, state.clone()));
+    list(&state);
     let id = state.run_id.unwrap_or_default();
     assert!(!id.contains('/') && id != ".." && !state.upload_uri_prefix.unwrap_or_default().contains("/../"));
 }
 
 /// The addresses of all batches take no more memory than is set aside for them.
-fn list(store: &Store) {
-    assert!(store.uris().iter().map(String::len).sum::<usize>() <= 64 << 20);
+fn list(state: &State) {
+    assert!(state.uris().iter().map(String::len).sum::<usize>() <= 64 << 20);
 }
 
 /// The files of a run, parted by a byte that no text has: they are read within bounds, and removed with their folder. In
@@ -44,17 +42,17 @@ pub fn spool_files(directory: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     drop(run);
     let run = spool.left_behind(Access::Work)?.flatten().find(|run| run.path() == path);
     let run = run.ok_or_else(|| anyhow::anyhow!("it is not found"))?;
-    if let Ok(Some(mut store)) = Store::recover(run) {
+    if let Ok(Some(mut store)) = Store::<State>::recover(run) {
         for batch in [0, 1, 2, 3] {
             let rows = store.rows(batch, LIMIT).ok().flatten();
             assert!(rows.is_none_or(|rows| rows.len() as u64 <= LIMIT && rows.ends_with(b"\n")));
             let _ = store.body(batch);
         }
-        while store.state.next < store.closed {
+        while store.next() < store.closed {
             store.settle(false);
         }
-        assert_eq!(store.state.next, store.closed);
-        list(&store);
+        assert_eq!(store.next(), store.closed);
+        list(&store.state);
         return Ok(store.remove()?);
     }
     // A run that cannot be read stays as it is, so it gets a `run.json` that can be read.
@@ -80,8 +78,10 @@ pub fn service_answer(bytes: &[u8]) {
                 continue;
             }
         };
-        let url =
-            S3::new(ureq::Agent::new_with_defaults(), None).address("s3://bucket/p/r/000000.csv.gz", &credentials);
+        let uri = "s3://bucket/p/r/000000.csv.gz";
+        let object = Object { uri, region: credentials.region.as_deref(), headers: &[], signed: &[] };
+        let mut store = S3::new(ureq::Agent::new_with_defaults(), None, "eu-central-1");
+        let url = store.address(&object, &credentials.keys());
         assert!(
             url.is_err() || url.is_ok_and(|url| url.host_str().is_some_and(|host| host.ends_with(".amazonaws.com")))
         );

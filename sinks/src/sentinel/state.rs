@@ -1,12 +1,18 @@
 //! `run.json`: what is known of a run, without anything that is secret.
 
+use std::collections::HashSet;
+use std::time::{Duration, SystemTime};
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::run_files::LAST_BATCH;
+use crate::columns::Columns;
+use crate::spool::{self, Batches, LAST_OF_SIX, RowsState, closed, place};
 
+/// 0000-01-01, in seconds of Unix time.
+const YEAR_0: i64 = -62_167_219_200;
 const LONGEST_RUN_ID: usize = 128;
 const LONGEST_PREFIX: usize = 1024;
 /// What the addresses of all batches of a run take at most, in bytes: they are sent at once.
@@ -43,13 +49,16 @@ pub(crate) struct End {
     pub(crate) at: String,
 }
 
-impl State {
-    /// Reads a saved state.
-    ///
-    /// # Errors
-    /// When it is not what a tracker writes. The error repeats nothing of it.
-    pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
+impl spool::State for State {
+    fn sink(&self) -> &'static str {
+        "sentinel"
+    }
+
+    fn parse(text: &[u8]) -> Result<Self, String> {
         let text_of: TextOf = serde_json::from_slice(text).map_err(|error| place(&error))?;
+        if text_of.sink.is_some() {
+            return Err("it is of another sink".to_owned());
+        }
         if text_of.facts.is_some_and(|facts| values(facts.get()) > MOST_FACTS) {
             return Err(format!("facts has more than {MOST_FACTS} values"));
         }
@@ -60,7 +69,7 @@ impl State {
             "run_id is no id"
         } else if upload_uri_prefix.as_deref().is_some_and(|prefix| !is_upload_prefix(prefix)) {
             "upload_uri_prefix is no S3 URI"
-        } else if *next > LAST_BATCH + 1 {
+        } else if *next > LAST_OF_SIX + 1 {
             "next has more than six digits"
         } else if !is_ascending || lost.last().is_some_and(|last| last >= next) {
             "lost does not fit to next"
@@ -73,9 +82,43 @@ impl State {
         };
         Err(problem.to_owned())
     }
+
+    fn next(&self) -> u32 {
+        self.next
+    }
+
+    fn settle(&mut self, below: u32, is_lost: bool) {
+        if is_lost {
+            self.lost.extend(self.next..below);
+        }
+        self.next = below;
+    }
+
+    fn is_left(&mut self, written: SystemTime) {
+        self.end.get_or_insert_with(|| End { exit_code: None, status: "failed".into(), at: rfc3339(written) });
+    }
+}
+
+impl RowsState for State {
+    fn batches(&self) -> Batches {
+        Batches { extension: "csv", header: Columns::Sentinel.header() + "\n", is_lines: true }
+    }
 }
 
 impl State {
+    /// The URI that a batch is sent to.
+    pub(crate) fn uri(&self, batch: u32) -> Option<String> {
+        let (prefix, run_id) = (self.upload_uri_prefix.as_ref()?, self.run_id.as_ref()?);
+        Some(format!("{}/{run_id}/{}", prefix.trim_end_matches('/'), closed(batch, self.batches().extension)))
+    }
+
+    /// The URIs of all batches that have arrived.
+    pub(crate) fn uris(&self) -> Vec<String> {
+        let lost: HashSet<u32> = self.lost.iter().copied().collect();
+        let arrived = (0..self.next).filter(|batch| !lost.contains(batch));
+        arrived.filter_map(|batch| self.uri(batch)).collect()
+    }
+
     /// The size of the addresses of all batches that have arrived, in bytes. A part that is not known yet counts with
     /// its greatest length.
     fn uris_size(&self) -> u64 {
@@ -91,9 +134,24 @@ impl End {
     }
 }
 
+/// A time as the service takes it, in whole seconds. The times of files can be anything, and the years of RFC 3339 go
+/// from 0 to 9999: a time beyond counts as the first or the last of them.
+pub(crate) fn rfc3339(time: SystemTime) -> String {
+    let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    let second = match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => seconds(since),
+        // Rounded down, as after it.
+        Err(before) => -seconds(before.duration() + Duration::from_nanos(999_999_999)),
+    };
+    let time = Timestamp::from_second(second.clamp(YEAR_0, Timestamp::MAX.as_second()));
+    time.unwrap_or(Timestamp::UNIX_EPOCH).to_string()
+}
+
 /// `run.json`, with its facts still as text.
 #[derive(Deserialize)]
 struct TextOf<'a> {
+    #[serde(borrow)]
+    sink: Option<&'a RawValue>,
     #[serde(borrow)]
     facts: Option<&'a RawValue>,
 }
@@ -111,16 +169,6 @@ fn values(text: &str) -> usize {
         }
     }
     count
-}
-
-/// What is wrong with a JSON text, and where, without quoting it.
-pub(crate) fn place(error: &serde_json::Error) -> String {
-    let what = match error.classify() {
-        serde_json::error::Category::Eof => "it ends too early",
-        serde_json::error::Category::Data => "a value is missing, or is of another type",
-        serde_json::error::Category::Io | serde_json::error::Category::Syntax => "it is no JSON, or too deep",
-    };
-    format!("{what} (line {}, column {})", error.line(), error.column())
 }
 
 /// Whether it can be one segment of a path, of an address and of the name of an object.
@@ -149,6 +197,7 @@ fn is_name(byte: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use spool::State as _;
 
     use super::*;
 
@@ -190,6 +239,37 @@ mod tests {
         // A command line is one value, whatever is in it.
         let long = serde_json::json!({ "facts": { "command": r#"["a\"",{[,"#.repeat(MOST_FACTS) } }).to_string();
         assert!(State::parse(long.as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn any_moment_is_a_time_of_rfc_3339() {
+        let after = |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let before = |time: Duration| SystemTime::UNIX_EPOCH - time;
+        for (time, expected) in [
+            (after(0), "1970-01-01T00:00:00Z"),
+            (after(1_700_000_000) + Duration::from_millis(999), "2023-11-14T22:13:20Z"),
+            (after(253_402_207_200), "9999-12-30T22:00:00Z"),
+            (after(253_402_300_800), "9999-12-30T22:00:00Z"),
+            (after(i64::MAX as u64), "9999-12-30T22:00:00Z"),
+            (before(Duration::from_secs(1)), "1969-12-31T23:59:59Z"),
+            (before(Duration::from_millis(500)), "1969-12-31T23:59:59Z"),
+            (before(Duration::from_secs(62_167_219_200)), "0000-01-01T00:00:00Z"),
+            (before(Duration::from_secs(62_167_219_201)), "0000-01-01T00:00:00Z"),
+            (before(Duration::from_secs(1 << 62)), "0000-01-01T00:00:00Z"),
+        ] {
+            assert_eq!(rfc3339(time), expected, "{time:?}");
+        }
+    }
+
+    #[test]
+    fn batches_that_were_given_up_have_no_address() {
+        let mut state = State { run_id: Some("r".into()), ..State::default() };
+        assert_eq!(state.uri(0), None);
+        state.upload_uri_prefix = Some("s3://b/p/".into());
+        state.settle(1, false);
+        state.settle(2, true);
+        state.settle(3, false);
+        assert_eq!(state.uris(), ["s3://b/p/r/000000.csv.gz", "s3://b/p/r/000002.csv.gz"]);
     }
 
     proptest! {

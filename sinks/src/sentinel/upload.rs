@@ -1,40 +1,92 @@
 //! Brings one run to the service: registers it, sends its batches in order, finishes it. Every step can be repeated.
 
-use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::{Map, Value};
+use ureq::Agent;
+use url::Url;
 
 use super::api::{Api, Credentials, Data, Finish};
-use super::s3::{S3, expiry};
-use super::store::Store;
+use super::state::State;
 use crate::http::Failure;
+use crate::s3::client::{Object, S3};
+use crate::secret::Secret;
+use crate::spool::{self, Destination, Store, unreadable};
 
+/// Where a bucket is if neither the service nor the store says it.
+const DEFAULT_REGION: &str = "eu-central-1";
+const HEADERS: [(&str, &str); 2] = [("content-type", "text/csv"), ("content-encoding", "gzip")];
 /// Credentials that end sooner are replaced before they are used.
 const REFRESH_BEFORE: Duration = Duration::from_secs(300);
 /// A run of one batch that is not larger than this goes with its last message.
 const LARGEST_INLINE: u64 = 1 << 20;
 
+/// How to reach the service and the store.
+#[derive(Debug, Clone)]
+pub(crate) struct Service {
+    pub(crate) agent: Agent,
+    pub(crate) api_url: Url,
+    pub(crate) token: Secret,
+    /// A store other than Amazon's.
+    pub(crate) store: Option<Url>,
+}
+
+impl Service {
+    /// Whether the run belongs to this service. A run that was never given to a service belongs to any.
+    fn is_of(&self, state: &State) -> bool {
+        state.api_url == self.api_url.as_str() || (state.api_url.is_empty() && state.run_id.is_none())
+    }
+}
+
+impl Destination for Service {
+    type Upload = Upload;
+
+    fn upload(&self, mut store: Store<State>) -> Result<Upload, Failure> {
+        if !self.is_of(&store.state) {
+            let of = Url::parse(&store.state.api_url).map_or("another service".to_owned(), |url| without_user(&url));
+            let here = without_user(&self.api_url);
+            return Err(Failure::Permanent(format!(
+                "it belongs to {of}, not to {here}; set SENTINEL_API_URL and SENTINEL_API_TOKEN for that service"
+            )));
+        }
+        store.state.api_url = self.api_url.to_string();
+        let api = Api::new(self.agent.clone(), self.api_url.clone(), self.token.clone());
+        let s3 = S3::new(self.agent.clone(), self.store.clone(), DEFAULT_REGION);
+        Ok(Upload { api, s3, store, credentials: None })
+    }
+}
+
+/// An address without a name and a password.
+fn without_user(url: &Url) -> String {
+    let mut url = url.clone();
+    let _ = (url.set_username(""), url.set_password(None));
+    url.to_string()
+}
+
 pub(crate) struct Upload {
     api: Api,
     s3: S3,
-    pub(crate) store: Store,
+    store: Store<State>,
     credentials: Option<Credentials>,
 }
 
-impl Upload {
-    pub(crate) fn new(api: Api, s3: S3, store: Store) -> Self {
-        Self { api, s3, store, credentials: None }
+impl spool::Upload for Upload {
+    type State = State;
+
+    fn store(&self) -> &Store<State> {
+        &self.store
     }
 
-    pub(crate) fn is_registered(&self) -> bool {
+    fn store_mut(&mut self) -> &mut Store<State> {
+        &mut self.store
+    }
+
+    fn is_begun(&self) -> bool {
         self.store.state.run_id.is_some()
     }
 
-    /// Registers the run, once.
-    pub(crate) fn register(&mut self) -> Result<(), Failure> {
-        if self.is_registered() {
+    fn begin(&mut self) -> Result<(), Failure> {
+        if self.is_begun() {
             return Ok(());
         }
         let registration = self.api.register(&self.store.state.facts)?;
@@ -46,20 +98,18 @@ impl Upload {
         Ok(())
     }
 
-    /// Sends the next closed batch. Says whether there was one.
-    pub(crate) fn send_batch(&mut self) -> Result<bool, Failure> {
-        let batch = self.store.state.next;
-        if batch >= self.store.closed {
-            return Ok(false);
-        }
-        let body = self.store.body(batch).map_err(|error| unreadable(&error))?;
-        let (Some(body), Some(uri)) = (body, self.store.uri(batch)) else {
+    fn send_batch(&mut self) -> Result<bool, Failure> {
+        let Some(body) = self.store.next_body()? else { return Ok(false) };
+        let Some(uri) = self.store.state.uri(self.store.next()) else {
             self.store.settle(false);
             return Ok(true);
         };
         let credentials = self.fresh_credentials()?;
-        match self.s3.put(&uri, &credentials, &body) {
-            Ok(_) => {
+        // The bucket and the path came from the service, so they are not repeated in messages.
+        let what = format!("PUT s3://…/{}", uri.rsplit('/').next().unwrap_or_default());
+        let object = Object { uri: &uri, region: credentials.region.as_deref(), headers: &HEADERS, signed: &[] };
+        match self.s3.put(&what, &object, &credentials.keys(), &body) {
+            Ok(()) => {
                 self.store.settle(true);
                 Ok(true)
             }
@@ -72,24 +122,7 @@ impl Upload {
         }
     }
 
-    fn fresh_credentials(&mut self) -> Result<Credentials, Failure> {
-        let is_fresh = |credentials: &Credentials| {
-            let Some(expiry) = expiry(credentials) else { return true };
-            expiry.as_second() - Timestamp::now().as_second() > REFRESH_BEFORE.as_secs() as i64
-        };
-        match (&self.credentials, &self.store.state.run_id) {
-            (Some(credentials), _) if is_fresh(credentials) => Ok(credentials.clone()),
-            (_, Some(run_id)) => {
-                let credentials = self.api.refresh(run_id)?;
-                self.credentials = Some(credentials.clone());
-                Ok(credentials)
-            }
-            (_, None) => Err(Failure::Permanent("the run is not registered".into())),
-        }
-    }
-
-    /// Tells the service that the run has ended, after everything else.
-    pub(crate) fn finish(&mut self) -> Result<(), Failure> {
+    fn finish(&mut self) -> Result<(), Failure> {
         let state = &self.store.state;
         let (Some(run_id), Some(end)) = (state.run_id.clone(), state.end.clone()) else {
             return Err(Failure::Permanent("the run has not ended, or is not registered".into()));
@@ -113,31 +146,30 @@ impl Upload {
             Some(rows) => Data::Inline { data_csv: String::from_utf8_lossy(&rows).into_owned() },
             None => {
                 while self.send_batch()? {}
-                Data::S3 { data_uris: self.store.uris() }
+                Data::S3 { data_uris: self.store.state.uris() }
             }
         };
         let finish = Finish { exit_code: end.exit_code, run_status: &end.status, finished_at: &end.at, data };
         self.api.finish(&run_id, &finish)?;
-        if let Err(error) = self.store.remove() {
-            log::warn!("sentinel: everything has arrived, but the spool cannot be cleared: {error}");
-        }
+        self.store.remove_sent();
         Ok(())
-    }
-
-    /// Adds facts to register the run with.
-    pub(crate) fn add_facts(&mut self, facts: Map<String, Value>) {
-        self.store.state.facts.extend(facts);
-        let _ = self.store.save();
     }
 }
 
-fn unreadable(error: &io::Error) -> Failure {
-    let problem = format!("the spool cannot be used: {error}");
-    match error.kind() {
-        // The file is damaged, which stays so. Other errors of a disk can pass.
-        ErrorKind::Other | ErrorKind::InvalidInput | ErrorKind::InvalidData | ErrorKind::UnexpectedEof => {
-            Failure::Permanent(problem)
+impl Upload {
+    fn fresh_credentials(&mut self) -> Result<Credentials, Failure> {
+        let is_fresh = |credentials: &Credentials| {
+            let Some(expiry) = credentials.expiry() else { return true };
+            expiry.as_second() - Timestamp::now().as_second() > REFRESH_BEFORE.as_secs() as i64
+        };
+        match (&self.credentials, &self.store.state.run_id) {
+            (Some(credentials), _) if is_fresh(credentials) => Ok(credentials.clone()),
+            (_, Some(run_id)) => {
+                let credentials = self.api.refresh(run_id)?;
+                self.credentials = Some(credentials.clone());
+                Ok(credentials)
+            }
+            (_, None) => Err(Failure::Permanent("the run is not registered".into())),
         }
-        _ => Failure::Temporary(problem, None),
     }
 }

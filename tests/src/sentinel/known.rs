@@ -61,6 +61,13 @@ pub(crate) struct Keys {
 }
 
 impl Known {
+    /// Adds keys that the store takes until they are removed, or for a while: an access key, a secret key, and the token of
+    /// keys that end, which others do not have.
+    pub fn add_keys(&mut self, access_key: &str, secret: &str, token: &str, lifetime: Duration) {
+        let keys = Keys { secret: secret.into(), token: token.into(), end: Instant::now() + lifetime };
+        self.keys.insert(access_key.into(), keys);
+    }
+
     /// How many requests had this method.
     pub fn count(&self, method: &str) -> usize {
         self.requests.iter().filter(|request| request.starts_with(method)).count()

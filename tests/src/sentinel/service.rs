@@ -82,6 +82,23 @@ impl Service {
         self.objects.path().join(uri.strip_prefix("s3://").expect("an S3 URI"))
     }
 
+    /// The names of all objects in the bucket, in order.
+    pub fn objects(&self) -> Vec<String> {
+        let (bucket, mut names) = (self.objects.path().join(BUCKET), Vec::new());
+        let mut folders = vec![bucket.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+                let path = entry.path();
+                match path.is_dir() {
+                    true => folders.push(path),
+                    false => names.push(path.strip_prefix(&bucket).expect("below it").display().to_string()),
+                }
+            }
+        }
+        names.sort();
+        names
+    }
+
     /// All rows that the service has of a run, and whether they came inline.
     pub fn rows(&self, run_id: &str) -> (Vec<String>, bool) {
         let finish = self.known().runs[run_id].finish.clone().expect("the run is finished");

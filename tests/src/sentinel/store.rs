@@ -39,6 +39,7 @@ impl S3Access for Guard {
         let known = lock(&self.0);
         let keys = known.keys.get(&credentials.access_key).ok_or_else(|| s3_error!(InvalidAccessKeyId))?;
         match token {
+            None if keys.token.is_empty() => Ok(()),
             Some((_, token)) if *token == keys.token && Instant::now() < keys.end => Ok(()),
             Some((_, token)) if *token == keys.token => Err(s3_error!(ExpiredToken)),
             _ => Err(s3_error!(InvalidToken)),

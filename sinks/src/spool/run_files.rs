@@ -23,22 +23,38 @@ pub(super) const BLOCK: usize = 4 << 10;
 pub(super) const LARGEST_STATE: u64 = 16 << 20;
 /// A batch has 8 MiB of rows at most, on the disk and in memory each.
 pub(super) const LARGEST_FILE: u64 = 20 << 20;
-/// Batches have six digits.
-pub(super) const LAST_BATCH: u32 = 999_999;
+/// The greatest number of a batch, where all have six digits.
+pub(crate) const LAST_OF_SIX: u32 = 999_999;
 
-pub(super) fn csv(batch: u32) -> String {
-    format!("{batch:06}.csv")
+/// What a compressed batch has after its extension.
+pub(super) const COMPRESSED: &str = ".gz";
+/// What batches of all sinks are: rows and, at last, requests, of which a run can have more than a million.
+const EXTENSIONS: [&str; 3] = ["csv", "jsonl", REQUEST];
+pub(crate) const REQUEST: &str = "pb";
+
+/// A batch as its rows come.
+pub(crate) fn open(batch: u32, extension: &str) -> String {
+    format!("{batch:06}.{extension}")
 }
 
-pub(super) fn gz(batch: u32) -> String {
-    format!("{batch:06}.csv.gz")
+/// A closed batch that is compressed.
+pub(crate) fn closed(batch: u32, extension: &str) -> String {
+    format!("{batch:06}.{extension}{COMPRESSED}")
+}
+
+/// All names that the files of a batch can have.
+pub(super) fn all_of(batch: u32) -> impl Iterator<Item = String> {
+    EXTENSIONS.into_iter().flat_map(move |extension| [open(batch, extension), closed(batch, extension)])
 }
 
 /// The number in the name of a batch.
 pub(super) fn batch(name: &str) -> Option<u32> {
-    let number = name.strip_suffix(".gz").unwrap_or(name).strip_suffix(".csv")?;
-    let is_number = number.len() == 6 && number.bytes().all(|byte| byte.is_ascii_digit());
-    if is_number { number.parse().ok() } else { None }
+    let (number, extension) = name.strip_suffix(COMPRESSED).unwrap_or(name).split_once('.')?;
+    let is_number = number.bytes().all(|byte| byte.is_ascii_digit()) && EXTENSIONS.contains(&extension);
+    let batch: u32 = if is_number { number.parse().ok()? } else { return None };
+    let last = if extension == REQUEST { u32::MAX - 1 } else { LAST_OF_SIX };
+    // Nothing else is a name of it.
+    (format!("{batch:06}") == number && batch <= last).then_some(batch)
 }
 
 /// Whether the spool gives files this name.

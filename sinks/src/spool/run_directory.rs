@@ -1,4 +1,4 @@
-//! The folder of one run: `run.json`, `NNNNNN.csv`, `NNNNNN.csv.gz` and `lock`, and nothing else is ever written, read or
+//! The folder of one run: `run.json`, batches such as `NNNNNN.csv` and `NNNNNN.csv.gz`, and `lock`, and nothing else is ever written, read or
 //! removed in it. When all has arrived, `run.json` becomes `sent.json` before the rest goes.
 
 use std::collections::BTreeSet;
@@ -17,8 +17,8 @@ use rustix::io::Errno;
 
 use super::remains;
 use super::run_files::{
-    Access, BLOCK, FILE, FOLDER, LARGEST_FILE, LARGEST_STATE, LOCK, RESERVED, SENT, STATE, TEMPORARY, batch, is_given,
-    names, or_missing,
+    Access, BLOCK, FILE, FOLDER, LARGEST_FILE, LARGEST_STATE, LOCK, RESERVED, SENT, STATE, TEMPORARY, all_of, batch,
+    is_given, names, or_missing,
 };
 
 /// The folder of one run of ours. It is locked, unless it is only looked at. The lock ends with the process, however
@@ -151,6 +151,17 @@ impl RunDirectory {
         self.read_up_to(STATE, LARGEST_STATE)
     }
 
+    /// The state and the batches of a run that was left behind; `None` when there is no state. What is no file of the user's
+    /// is left out, and said.
+    pub(crate) fn left(&self) -> anyhow::Result<Option<(Vec<u8>, BTreeSet<u32>)>> {
+        let Some(text) = self.state()? else { return Ok(None) };
+        let (found, problems) = self.batches().context("its files cannot be listed")?;
+        for problem in problems {
+            log::warn!("{}: {problem}; it is left out", self.path.display());
+        }
+        Ok(Some((text, found)))
+    }
+
     /// Opens a file of a batch to read; `None` when it is not there.
     pub(crate) fn open_file(&self, name: &str) -> io::Result<Option<File>> {
         let file = or_missing(FILE.open(&self.directory, name, OFlags::RDONLY));
@@ -178,6 +189,11 @@ impl RunDirectory {
         let Some(status) = is_given(name).then(|| FILE.inspect(&self.directory, name).ok()).flatten() else { return 0 };
         let removed = unlinkat(&self.directory, name, AtFlags::empty());
         removed.map_or(0, |()| u64::try_from(status.st_size).unwrap_or(0))
+    }
+
+    /// Removes the files of a batch. Returns how many bytes they had.
+    pub(crate) fn remove_batch(&self, batch: u32) -> u64 {
+        all_of(batch).map(|name| self.remove_file(&name)).sum()
     }
 
     /// The numbers of all batches, and what is wrong with those that are no files of the user's.

@@ -1,7 +1,8 @@
 //! How much of the disk waiting rows may take.
 
+use super::folder::Spool;
 use super::run_files::Access;
-use super::spool::Spool;
+use super::state::{AnyState, State};
 use super::store::Store;
 
 /// A spool, and what all runs in it may take together.
@@ -12,7 +13,7 @@ pub(crate) struct SpoolLimit {
 
 impl SpoolLimit {
     /// Gives up batches until what is left fits: the oldest of the oldest run first, those of `own` last.
-    pub(crate) fn enforce(&self, own: &mut Store) {
+    pub(crate) fn enforce<S: State>(&self, own: &mut Store<S>) {
         let Self { spool, bytes } = self;
         // With thousands of files, the size is asked for once.
         let mut excess = spool.size().saturating_sub(*bytes);
@@ -21,7 +22,7 @@ impl SpoolLimit {
         }
         let mut given_up = 0;
         for directory in spool.left_behind(Access::Work).into_iter().flatten().flatten() {
-            if let Ok(Some(mut store)) = Store::recover(directory) {
+            if let Ok(Some(mut store)) = Store::<AnyState>::recover(directory) {
                 given_up += give_up(&mut store, &mut excess);
             }
             if excess == 0 {
@@ -30,17 +31,18 @@ impl SpoolLimit {
         }
         given_up += give_up(own, &mut excess);
         if given_up > 0 {
+            let sink = own.state.sink();
             log::warn!(
-                "sentinel: the spool is full ({bytes} bytes): {given_up} of the oldest batches that wait were given up"
+                "{sink}: the spool is full ({bytes} bytes): {given_up} of the oldest batches that wait were given up"
             );
         }
     }
 }
 
 /// Gives up the oldest batches of a run, as long as there are bytes too many. Returns how many batches.
-fn give_up(store: &mut Store, excess: &mut u64) -> u32 {
+fn give_up<S: State>(store: &mut Store<S>, excess: &mut u64) -> u32 {
     let mut given_up = 0;
-    while *excess > 0 && store.state.next < store.closed {
+    while *excess > 0 && store.next() < store.closed {
         *excess = excess.saturating_sub(store.settle(false));
         given_up += 1;
     }

@@ -1,5 +1,5 @@
-//! Where rows wait until the service has them: one folder for a user, and in it one for each run. All calls are
-//! relative to the open folder, so no other one can be put in its place.
+//! The folder of a user, in which each run has one of its own. All calls are relative to the open folder, so no other one
+//! can be put in its place.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
