@@ -15,7 +15,7 @@ use crate::cli::Cli;
 use crate::ending::Ending;
 use crate::inherited::Inherited;
 use crate::plan::Plan;
-use crate::settings::{config_file, settings};
+use crate::settings::{config_files, settings};
 use crate::{standalone, surroundings, wrapper};
 
 /// Runs to the end, and says how the program is to end.
@@ -23,16 +23,17 @@ use crate::{standalone, surroundings, wrapper};
 /// # Errors
 /// What is wrong with the configuration or with an output; no command was started.
 pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
-    let file = config_file(cli);
+    let files = config_files(cli);
     // This comes before foreign code is loaded: its threads inherit the blocked signals, and so take none that is meant
     // for the command or would end this process.
     SigSet::all().thread_block()?;
-    let settings = settings(cli, &file)?;
+    let settings = settings(cli, &files)?;
     let Plan { tracker: table, mut job, sources, sinks } = Plan::new(&settings)?;
     if table.detect {
         let variable = |name: &str| std::env::var(name).ok();
         surroundings::complete(&mut job.labels, &cli.command, variable, Path::new("/"));
     }
+    surroundings::tag(&mut job.labels, &job.tags_from, |name| std::env::var(name).ok());
     let wraps = !cli.command.is_empty();
     let mut run = Run::new(crate::PROGRAM, env!("CARGO_PKG_VERSION"));
     (run.job, run.command, run.interval) = (job.labels, cli.command.clone(), table.interval_secs.into());

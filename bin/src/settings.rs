@@ -8,35 +8,52 @@ use resource_tracker_core::registry::Registry;
 use resource_tracker_sinks::sentinel::TOKEN;
 
 use crate::cli::Cli;
-use crate::tables::{KNOWN_TABLES, SENTINEL, TrackerTable};
+use crate::tables::{KNOWN_TABLES, SENTINEL, SiteTable, TrackerTable};
 use crate::{outputs, plugins, variables};
 
 const DEFAULT_FILE: &str = "resource-tracker.toml";
+/// What the administrator of the machine sets for everybody.
+const SITE_FILE: &str = "/etc/resource-tracker.toml";
 
-/// Reads the configuration file that the user named, or the one that lies in the current folder.
-pub(crate) fn config_file(cli: &Cli) -> ConfigFile {
-    let variable = || std::env::var_os(variables::CONFIG).filter(|path| !path.is_empty()).map(PathBuf::from);
-    match cli.configuration.config.clone().or_else(variable) {
-        Some(path) => ConfigFile::named(&path),
-        None => ConfigFile::found(Path::new(DEFAULT_FILE)),
-    }
+/// The configuration files of a run.
+pub(crate) struct ConfigFiles {
+    pub(crate) site: ConfigFile,
+    /// The one that the user named, or the one that lies in the current folder.
+    pub(crate) user: ConfigFile,
 }
 
-/// The whole configuration. A file that cannot be used is no error but a warning, and so is a variable without effect.
-pub(crate) fn settings(cli: &Cli, file: &ConfigFile) -> anyhow::Result<Settings> {
-    if let Some(problem) = file.problem() {
+/// Reads the configuration files.
+pub(crate) fn config_files(cli: &Cli) -> ConfigFiles {
+    let variable = || std::env::var_os(variables::CONFIG).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let user = match cli.configuration.config.clone().or_else(variable) {
+        Some(path) => ConfigFile::named(&path),
+        None => ConfigFile::found(Path::new(DEFAULT_FILE)),
+    };
+    ConfigFiles { site: ConfigFile::of_site(Path::new(SITE_FILE)), user }
+}
+
+/// The whole configuration. A file that cannot be used is no error but a warning, and so is what has no effect.
+pub(crate) fn settings(cli: &Cli, files: &ConfigFiles) -> anyhow::Result<Settings> {
+    for problem in [&files.site, &files.user].into_iter().filter_map(ConfigFile::problem) {
         log::warn!("{problem}; the defaults are used");
     }
-    let settings = settings_with(cli, file)?;
-    for problem in variables::ignored(&settings) {
+    let settings = settings_with(cli, files)?;
+    for problem in without_effect(&settings) {
         log::warn!("{problem}");
     }
     Ok(settings)
 }
 
-/// All layers: the file, the environment, the flags, and below them the sink that samples go to by default.
-pub(crate) fn settings_with(cli: &Cli, file: &ConfigFile) -> anyhow::Result<Settings> {
-    let mut settings = layers(cli, file)?;
+/// What was set and counts for nothing.
+pub(crate) fn without_effect(settings: &Settings) -> Vec<String> {
+    let mut problems = variables::ignored(settings);
+    problems.extend(settings.overruled());
+    problems
+}
+
+/// All layers: the files, the environment, the flags, and below them the sink that samples go to by default.
+pub(crate) fn settings_with(cli: &Cli, files: &ConfigFiles) -> anyhow::Result<Settings> {
+    let mut settings = layers(cli, files)?;
     let registry = plugins::load(cli, &settings)?;
     settings = settings.with_registry(registry);
     let tracker: TrackerTable = settings.extract("tracker")?;
@@ -47,8 +64,8 @@ pub(crate) fn settings_with(cli: &Cli, file: &ConfigFile) -> anyhow::Result<Sett
 }
 
 /// What the user set, wherever.
-fn layers(cli: &Cli, file: &ConfigFile) -> Result<Settings, ConfigError> {
-    let mut settings = flags(variables::layer(tables_and_file(Registry::new(), file))?, cli);
+fn layers(cli: &Cli, files: &ConfigFiles) -> Result<Settings, ConfigError> {
+    let mut settings = flags(variables::layer(tables_and_files(Registry::new(), files))?, cli);
     for (key, value) in &cli.lists.set {
         settings = settings.set_assignment("--set", &format!("{key}={value}"))?;
     }
@@ -58,9 +75,17 @@ fn layers(cli: &Cli, file: &ConfigFile) -> Result<Settings, ConfigError> {
     Ok(settings)
 }
 
-/// The configuration of a file alone.
-pub(crate) fn tables_and_file(registry: Registry, file: &ConfigFile) -> Settings {
-    Settings::of(registry).tables(KNOWN_TABLES).config_file(file.clone())
+/// The configuration of the files alone.
+pub(crate) fn tables_and_files(registry: Registry, files: &ConfigFiles) -> Settings {
+    let tables = Settings::of(registry).tables(KNOWN_TABLES);
+    let site = tables.clone().site_file(files.site.clone()).extract::<SiteTable>("site");
+    // What is wrong with that table is told with the rest of the configuration.
+    let enforced = site.unwrap_or_default().enforce;
+    let (settings, problems) = tables.site_file(files.site.clone()).enforce(&enforced);
+    for problem in problems {
+        log::warn!("{problem}");
+    }
+    settings.config_file(files.user.clone())
 }
 
 fn flags(mut settings: Settings, cli: &Cli) -> Settings {

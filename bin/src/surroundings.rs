@@ -1,5 +1,6 @@
 //! What the surroundings tell about a run: the workflow, the batch system or the container that it was started by.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -167,6 +168,15 @@ pub(crate) fn complete(job: &mut Job, command: &[OsString], variable: impl Fn(&s
     job.language = job.language.take().or_else(|| language(command));
 }
 
+/// Adds tags, each from the variable that has it. A tag that the user has given stays, and a variable that is not set gives none.
+pub(crate) fn tag(job: &mut Job, tags: &BTreeMap<String, String>, variable: impl Fn(&str) -> Option<String>) {
+    for (tag, name) in tags {
+        if let Some(value) = variable(name).filter(|value| !value.is_empty()) {
+            job.tags.entry(tag.clone()).or_insert(value);
+        }
+    }
+}
+
 /// `image="docker.io/library/python:3"` of `/run/.containerenv`.
 fn podman_image(text: &str) -> Option<String> {
     let image = text.lines().find_map(|line| line.strip_prefix("image="))?.trim_matches('"');
@@ -240,6 +250,21 @@ mod tests {
         assert_eq!((job.external_run_id.as_deref(), job.language.as_deref()), (Some("2026"), Some("python")));
         assert_eq!(job.tags, [("mpi_rank".into(), "3".into()), ("mpi_size".into(), "8".into())].into());
         assert_eq!(job.team.as_deref(), Some("t"));
+    }
+
+    #[test]
+    fn tags_of_the_environment() {
+        let mut job = Job::default();
+        job.tags.insert("a".into(), "mine".into());
+        let tags = [("a", "A"), ("b", "B"), ("c", "C"), ("d", "D")].map(|(tag, name)| (tag.into(), name.into()));
+        let variable = |name: &str| match name {
+            "A" | "B" => Some("theirs".to_owned()),
+            "C" => Some(String::new()),
+            _ => None,
+        };
+        tag(&mut job, &BTreeMap::from(tags), variable);
+        let tags: Vec<_> = job.tags.iter().map(|(tag, value)| (tag.as_str(), value.as_str())).collect();
+        assert_eq!(tags, [("a", "mine"), ("b", "theirs")]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The tables of the configuration that belong to the program itself.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use resource_tracker_core::Job;
@@ -76,8 +77,20 @@ pub(crate) struct JobTable {
     /// Root of the process tree to track.
     #[serde(deserialize_with = "pid")]
     pub(crate) pid: Option<i32>,
+    /// Further tags, by the variable of the environment that has each, such as account = "SLURM_JOB_ACCOUNT".
+    #[schemars(extend("x-needs-named-file" = true))]
+    pub(crate) tags_from: BTreeMap<String, String>,
     #[serde(flatten)]
     pub(crate) labels: Job,
+}
+
+/// What the administrator of a machine can say in the file for everybody: the table `[site]`.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[schemars(extend("x-needs-named-file" = true))]
+#[serde(default)]
+pub(crate) struct SiteTable {
+    /// Keys and tables of that file that no user can change, such as sinks.archive. In another file it has no effect.
+    pub(crate) enforce: Vec<String>,
 }
 
 /// Which plugins are loaded: the table `[plugins]`.
@@ -126,9 +139,10 @@ fn pid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i32>, D::Err
 }
 
 /// The tables beside `sources` and `sinks`.
-pub(crate) const KNOWN_TABLES: [KnownTable; 3] = [
+pub(crate) const KNOWN_TABLES: [KnownTable; 4] = [
     KnownTable::new::<JobTable>("job"),
     KnownTable::new::<PluginsTable>("plugins"),
+    KnownTable::new::<SiteTable>("site"),
     KnownTable::new::<TrackerTable>("tracker"),
 ];
 

@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 use super::standard_output::print;
 use crate::cli::Cli;
 use crate::completion::{BASH, FISH, ShellHint, Word, ZSH, completion, rejoined};
-use crate::settings::{config_file, tables_and_file};
+use crate::settings::{config_files, tables_and_files};
 use crate::tables::KNOWN_TABLES;
 
 /// A word that has begun with one is not whole yet.
@@ -81,7 +81,7 @@ fn values(cli: &Cli, flag: &Arg) -> Vec<Word> {
         }
         _ => return Vec::new(),
     }
-    let settings = tables_and_file(Registry::new(), &config_file(cli));
+    let settings = tables_and_files(Registry::new(), &config_files(cli));
     let components = ComponentKind::all()
         .flat_map(|kind| settings.named_components(kind).into_iter().map(move |component| (kind, component)))
         .filter(|(_, component)| is_plain(&component.name));

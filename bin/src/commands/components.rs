@@ -8,10 +8,10 @@ use resource_tracker_core::registry::ComponentKind;
 
 use super::standard_output::print;
 use crate::cli::Cli;
-use crate::settings::{config_file, settings};
+use crate::settings::{config_files, settings};
 
 pub(crate) fn components(cli: &Cli) -> anyhow::Result<i32> {
-    let settings = settings(cli, &config_file(cli))?;
+    let settings = settings(cli, &config_files(cli))?;
     let mut text = String::new();
     for kind in [ComponentKind::Source, ComponentKind::Sink] {
         for component in settings.components(kind)? {

@@ -3,17 +3,16 @@
 use std::fmt::Write;
 
 use resource_tracker_core::Settings;
-use resource_tracker_core::config::{ConfigError, ConfigFile, without_secrets};
+use resource_tracker_core::config::{ConfigError, without_secrets};
 use resource_tracker_core::registry::ComponentKind;
 use serde_json::{Map, Value as Json};
 
 use super::standard_output::print;
 use crate::cli::Cli;
 use crate::plan::Plan;
-use crate::settings::{config_file, settings, settings_with, tables_and_file};
+use crate::settings::{ConfigFiles, config_files, settings, settings_with, tables_and_files, without_effect};
 use crate::tables::{JobTable, PluginsTable, TrackerTable};
 use crate::tools::ConfigAction;
-use crate::variables;
 
 pub(crate) fn config(cli: &Cli, action: &ConfigAction) -> anyhow::Result<i32> {
     match action {
@@ -23,26 +22,28 @@ pub(crate) fn config(cli: &Cli, action: &ConfigAction) -> anyhow::Result<i32> {
 }
 
 fn check(cli: &Cli) -> anyhow::Result<i32> {
-    let file = config_file(cli);
-    let problems = problems(cli, &file);
+    let files = config_files(cli);
+    let problems = problems(cli, &files);
     if problems.is_empty() {
-        let what = if file.is_missing() { "does not exist; defaults are used" } else { "is good" };
-        return print(format!("{} {what}\n", file.name()).as_bytes());
+        let ConfigFiles { site, user } = &files;
+        let what = if user.is_missing() { "does not exist; defaults are used" } else { "is good" };
+        let site = if site.is_missing() { String::new() } else { format!("{} is good\n", site.name()) };
+        return print(format!("{site}{} {what}\n", user.name()).as_bytes());
     }
     print((problems.join("\n") + "\n").as_bytes())?;
     Ok(1)
 }
 
 /// Everything that is wrong. The error that a run would end with comes last, if it is not among them.
-fn problems(cli: &Cli, file: &ConfigFile) -> Vec<String> {
-    let settings = settings_with(cli, file);
+fn problems(cli: &Cli, files: &ConfigFiles) -> Vec<String> {
+    let settings = settings_with(cli, files);
     // Without the plugins, their components are unknown; if they cannot be loaded, that is reported below.
     let registry = settings.as_ref().map(|settings| settings.registry().clone()).unwrap_or_default();
     let texts = |errors: Vec<ConfigError>| errors.iter().map(ConfigError::to_string).collect::<Vec<_>>();
-    let mut problems = texts(tables_and_file(registry, file).check());
+    let mut problems = texts(tables_and_files(registry, files).check());
     let (refused, more) = match settings {
         Ok(settings) => {
-            let more = texts(settings.check()).into_iter().chain(variables::ignored(&settings)).collect();
+            let more = texts(settings.check()).into_iter().chain(without_effect(&settings)).collect();
             (Plan::new(&settings).err(), more)
         }
         Err(error) => (Some(error), Vec::new()),
@@ -57,7 +58,7 @@ fn problems(cli: &Cli, file: &ConfigFile) -> Vec<String> {
 
 /// The merged configuration as TOML, with the origin of each value as a comment.
 fn show(cli: &Cli) -> anyhow::Result<i32> {
-    let settings = settings(cli, &config_file(cli))?;
+    let settings = settings(cli, &config_files(cli))?;
     let mut text = String::new();
     let defaults = |value: serde_json::Result<Json>| match value {
         Ok(Json::Object(values)) => values,

@@ -7,11 +7,11 @@ use resource_tracker_telemetry::{Instrument, Names};
 
 use super::standard_output::print;
 use crate::cli::Cli;
-use crate::settings::{config_file, settings};
+use crate::settings::{config_files, settings};
 
 /// A table with a row for each figure, with those of the plugins that are loaded.
 pub(crate) fn metrics(cli: &Cli) -> anyhow::Result<i32> {
-    let names = Names::new(settings(cli, &config_file(cli))?.registry());
+    let names = Names::new(settings(cli, &config_files(cli))?.registry());
     let families = Families::new(&names);
     let mut text = String::from(
         "| field | OpenTelemetry | attributes | unit | instrument | Prometheus |\n| --- | --- | --- | --- | --- | --- |\n",

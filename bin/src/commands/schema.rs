@@ -7,10 +7,10 @@ use serde_json::Value as Json;
 
 use super::standard_output::print;
 use crate::cli::Cli;
-use crate::settings::{config_file, settings};
+use crate::settings::{config_files, settings};
 
 pub(crate) fn schema(cli: &Cli, markdown: bool) -> anyhow::Result<i32> {
-    let schema = sample_schema(crate::PROGRAM, settings(cli, &config_file(cli))?.registry());
+    let schema = sample_schema(crate::PROGRAM, settings(cli, &config_files(cli))?.registry());
     let mut text = String::new();
     if markdown {
         write_markdown(&mut text, &schema)?;

@@ -14,13 +14,13 @@ use serde::Serialize;
 use super::standard_output::print;
 use crate::cli::Cli;
 use crate::servers::{Found, Servers};
-use crate::settings::{config_file, settings};
+use crate::settings::{config_files, settings};
 use crate::tools::SummaryTool;
 
 /// The kinds of the figures of all sections, those of configured plugins included. Recordings can be read without a
 /// configuration.
 pub(super) fn kinds(cli: &Cli) -> Kinds {
-    let registry = match settings(cli, &config_file(cli)) {
+    let registry = match settings(cli, &config_files(cli)) {
         Ok(settings) => settings.registry().clone(),
         Err(error) => {
             log::warn!("{error:#}; figures of plugins are taken as they come");

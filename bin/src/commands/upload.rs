@@ -9,7 +9,7 @@ use resource_tracker_sinks::{LeftBehind, Unsent, left_behind};
 
 use super::standard_output::print;
 use crate::cli::Cli;
-use crate::settings::{config_file, settings};
+use crate::settings::{config_files, settings};
 use crate::tables::SENTINEL;
 
 /// What happened to the runs, and which messages were given.
@@ -27,7 +27,7 @@ struct Count {
 
 /// Returns 0 when nothing is left that should have been sent, 1 when something is, or cannot be read.
 pub(crate) fn upload(cli: &Cli, dry_run: bool, directory: Option<&Path>) -> anyhow::Result<i32> {
-    let config: SentinelConfig = settings(cli, &config_file(cli))?.extract(SENTINEL)?;
+    let config: SentinelConfig = settings(cli, &config_files(cli))?.extract(SENTINEL)?;
     let mut count = Count::default();
     let directory = directory.or(cli.output.spool_dir.as_deref()).or(config.spool_dir.as_deref());
     left_behind(directory, dry_run, |run| match run {

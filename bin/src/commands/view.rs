@@ -21,7 +21,7 @@ use crate::ending::{Ending, take_last_sample};
 use crate::inherited::Inherited;
 use crate::logger::DeferredMessages;
 use crate::run::{with_run, with_sources};
-use crate::settings::{config_file, settings};
+use crate::settings::{config_files, settings};
 use crate::signals::Signals;
 use crate::tables::{JobTable, TrackerTable};
 
@@ -91,7 +91,7 @@ pub(crate) fn view(cli: &Cli, inherited: &Inherited, file: Option<&Path>, speed:
 
 /// Starts a tracker whose samples go to the screen and nowhere else. With a process to track, it stops when that ends.
 fn live(cli: &Cli, screen: &mut Screen) -> anyhow::Result<Option<Running>> {
-    let settings = settings(cli, &config_file(cli))?;
+    let settings = settings(cli, &config_files(cli))?;
     let settings = settings.set(Origin::default_of("view"), "sources.process.top", BUSIEST);
     let table: TrackerTable = settings.extract("tracker")?;
     let job: JobTable = settings.extract("job")?;

@@ -60,6 +60,18 @@ impl ConfigFile {
         file
     }
 
+    /// Reads a file that the administrator of the machine has put there for everybody. It has to be
+    /// [trusted](crate::trust), and may set everything. A missing file is no problem.
+    pub fn of_site(path: &Path) -> Self {
+        let mut file = Self::empty(path, true);
+        match trust::open_found(path) {
+            Ok(Some(open)) => file.read(open),
+            Ok(None) => file.missing = true,
+            Err(why) => file.problem = Some(problem(&file.name, format!("is not read, because {why}"))),
+        }
+        file
+    }
+
     fn empty(path: &Path, is_named: bool) -> Self {
         let name = path.display().to_string();
         Self { name, is_named, values: None, problem: None, missing: false, text: String::new() }

@@ -12,6 +12,7 @@ mod known_table;
 mod layers;
 mod origin;
 mod settings;
+mod site;
 mod toml;
 mod value;
 

@@ -1,7 +1,7 @@
 //! Where a value is from, which decides what wins.
 
-/// Where a value is from. The value of the highest rank counts, and within a rank the last one: defaults, the file, the
-/// environment, the command line.
+/// Where a value is from. The value of the highest rank counts, and within a rank the last one: defaults, the site's file, the
+/// file, the environment, the command line, what the site enforces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     pub(super) rank: Rank,
@@ -11,9 +11,11 @@ pub struct Origin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     Default,
+    Site,
     File,
     Environment,
     CommandLine,
+    Enforced,
 }
 
 impl Origin {
@@ -30,6 +32,14 @@ impl Origin {
     /// A default, which `name` explains. Of several the first counts.
     pub fn default_of(name: impl Into<String>) -> Self {
         Self { rank: Rank::Default, name: name.into() }
+    }
+
+    pub(super) fn site(name: impl Into<String>) -> Self {
+        Self { rank: Rank::Site, name: name.into() }
+    }
+
+    pub(super) fn enforced(name: impl Into<String>) -> Self {
+        Self { rank: Rank::Enforced, name: name.into() }
     }
 
     pub(super) fn file(name: impl Into<String>) -> Self {

@@ -16,14 +16,15 @@ use super::toml::literal;
 use super::value::ConfigValue;
 use crate::registry::{ComponentKind, Registry};
 
-/// The merged configuration. Later layers win: defaults, file, environment, command line. The order in which they are
+/// The merged configuration. Later layers win: defaults, the site's file, the user's file, environment, command line, and what
+/// the site enforces. The order in which they are
 /// added matters only within a kind, where the last one wins.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     pub(super) registry: Registry,
     pub(super) tables: Vec<KnownTable>,
     pub(super) files: Vec<ConfigFile>,
-    layers: Vec<Layer>,
+    pub(super) layers: Vec<Layer>,
     merged: OnceLock<Merged>,
 }
 
@@ -157,7 +158,7 @@ impl Settings {
         self
     }
 
-    fn push(&mut self, origin: Origin, what: Set) {
+    pub(super) fn push(&mut self, origin: Origin, what: Set) {
         self.layers.push(Layer { origin, what });
         self.merged = OnceLock::new();
     }
