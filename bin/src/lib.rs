@@ -23,6 +23,7 @@ mod manual;
 mod outputs;
 mod plan;
 mod plugins;
+mod ranks;
 mod run;
 mod servers;
 mod settings;

@@ -9,14 +9,14 @@ use resource_tracker_core::config::ByName;
 use resource_tracker_core::registry::Registry;
 use resource_tracker_core::{Host, Run, SinkContext, SourceConfig, Tracker};
 use resource_tracker_metrics::RunMetrics;
-use resource_tracker_sources::{MARK_DESCRIPTORS, MarkSource, OutcomeSource, RunEnd, RunSource};
+use resource_tracker_sources::{MARK_DESCRIPTORS, MarkSource, OutcomeSource, RunEnd, RunSource, clock_error};
 
 use crate::cli::Cli;
 use crate::ending::Ending;
 use crate::inherited::Inherited;
 use crate::plan::Plan;
 use crate::settings::{config_files, settings};
-use crate::{standalone, surroundings, wrapper};
+use crate::{ranks, standalone, surroundings, wrapper};
 
 /// Runs to the end, and says how the program is to end.
 ///
@@ -32,6 +32,7 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
     if table.detect {
         let variable = |name: &str| std::env::var(name).ok();
         surroundings::complete(&mut job.labels, &cli.command, variable, Path::new("/"));
+        ranks::complete(&mut job.labels, variable, &ranks::host());
     }
     surroundings::tag(&mut job.labels, &job.tags_from, |name| std::env::var(name).ok());
     let wraps = !cli.command.is_empty();
@@ -113,6 +114,7 @@ fn description(mut run: Run) -> RunMetrics {
         run.command.push("...".into());
     }
     let mut description = RunMetrics::of(uuid::Uuid::now_v7().to_string(), &run);
+    description.clock = clock_error();
     description.command = resource_tracker_mask::command(&description.command);
     description
 }

@@ -8,8 +8,8 @@ use resource_tracker_core::registry::Registry;
 use resource_tracker_sinks::sentinel::TOKEN;
 
 use crate::cli::Cli;
-use crate::tables::{KNOWN_TABLES, SENTINEL, SiteTable, TrackerTable};
-use crate::{outputs, plugins, variables};
+use crate::tables::{JobTable, KNOWN_TABLES, PerNode, SENTINEL, SiteTable, TrackerTable};
+use crate::{outputs, plugins, ranks, variables};
 
 const DEFAULT_FILE: &str = "resource-tracker.toml";
 /// What the administrator of the machine sets for everybody.
@@ -57,6 +57,7 @@ pub(crate) fn settings_with(cli: &Cli, files: &ConfigFiles) -> anyhow::Result<Se
     let registry = plugins::load(cli, &settings)?;
     settings = settings.with_registry(registry);
     let tracker: TrackerTable = settings.extract("tracker")?;
+    settings = per_node(settings, &tracker)?;
     settings = outputs::default_sink(settings, &tracker, !cli.command.is_empty())?;
     settings = variables::suppress(sentinel(settings));
     outputs::check_streams(&settings, !cli.command.is_empty())?;
@@ -138,6 +139,41 @@ fn flags(mut settings: Settings, cli: &Cli) -> Settings {
         settings = settings.set_at("--tag", ["job", "tags", key], value.as_str());
     }
     settings
+}
+
+/// The sources that read the machine and its GPUs.
+const OF_MACHINE: [&str; 13] = [
+    "amd",
+    "cloud",
+    "cpu",
+    "cpufreq",
+    "disk",
+    "disk-discard",
+    "energy",
+    "memory",
+    "network",
+    "nvidia",
+    "pressure",
+    "run-queue",
+    "tcp",
+];
+
+/// Where one run for each node reads the machine, the others do not, unless they are asked to.
+fn per_node(mut settings: Settings, tracker: &TrackerTable) -> Result<Settings, ConfigError> {
+    if tracker.per_node == PerNode::Each {
+        return Ok(settings);
+    }
+    let mut job: JobTable = settings.extract("job")?;
+    if tracker.detect {
+        ranks::complete(&mut job.labels, |name| std::env::var(name).ok(), &ranks::host());
+    }
+    if let Some(rank) = job.labels.group.local_rank.filter(|rank| *rank > 0) {
+        for name in OF_MACHINE {
+            let why = Origin::default_of(format!("tracker.per_node: this is local rank {rank}"));
+            settings = settings.set(why, &format!("sources.{name}.enabled"), false);
+        }
+    }
+    Ok(settings)
 }
 
 /// With a token samples are streamed, and the cloud is asked what it is. Without one there is no connection.

@@ -44,12 +44,24 @@ pub(crate) struct TrackerTable {
     /// Complete the labels of the run by what the batch system, the workflow or the container tells.
     #[serde(deserialize_with = "switch")]
     pub(crate) detect: bool,
+    /// What one run for each rank of a job on several nodes reads of the machine.
+    pub(crate) per_node: PerNode,
     /// Where procfs is mounted.
     #[schemars(extend("x-needs-named-file" = true))]
     pub(crate) procfs: PathBuf,
     /// Where sysfs is mounted.
     #[schemars(extend("x-needs-named-file" = true))]
     pub(crate) sysfs: PathBuf,
+}
+
+/// Which of the runs on one node read the machine and its GPUs. All read their own process tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PerNode {
+    /// Each of them.
+    Each,
+    /// The first, whose local rank is 0.
+    Once,
 }
 
 impl Default for TrackerTable {
@@ -64,6 +76,7 @@ impl Default for TrackerTable {
             no_subreaper: false,
             no_cgroup: false,
             detect: true,
+            per_node: PerNode::Each,
             procfs: "/proc".into(),
             sysfs: "/sys".into(),
         }
@@ -160,6 +173,7 @@ mod tests {
         "job.env",
         "job.executor",
         "job.external_run_id",
+        "job.group",
         "job.language",
         "job.name",
         "job.orchestrator",
@@ -207,6 +221,7 @@ mod tests {
         "tracker.interval_secs",
         "tracker.no_cgroup",
         "tracker.no_subreaper",
+        "tracker.per_node",
         "tracker.quiet",
         "tracker.summary",
     ];

@@ -35,9 +35,43 @@ pub struct Job {
     pub external_run_id: Option<String>,
     /// Container image, with its tag.
     pub container_image: Option<String>,
+    /// Which part it is of a job of several processes.
+    pub group: Group,
     /// Any further labels.
     #[serde(deserialize_with = "tags")]
     pub tags: BTreeMap<String, String>,
+}
+
+/// Which part a run is of a job of several processes, such as one rank of an MPI program. Empty where it is the whole job.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Group {
+    /// Identifier of the whole job, the same in all its parts.
+    pub id: Option<String>,
+    /// Number of the process in the job, from 0.
+    pub rank: Option<u32>,
+    /// How many processes the job has.
+    pub size: Option<u32>,
+    /// Number of the process on its node, from 0.
+    pub local_rank: Option<u32>,
+    /// How many processes of the job are on the node.
+    pub local_size: Option<u32>,
+    /// Name of the node.
+    pub node: Option<String>,
+    /// Number of the node in the job, from 0.
+    pub node_rank: Option<u32>,
+    /// How many nodes the job has.
+    pub nodes: Option<u32>,
+    /// What started the processes, such as slurm or torchrun.
+    pub launcher: Option<String>,
+}
+
+impl Group {
+    /// Whether the run is the whole job.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Labels, which may also be written as numbers, dates, and with dots in their names.

@@ -43,7 +43,7 @@ pub use build_error::BuildError;
 pub use config::{ConfigError, Settings};
 pub use derivation::{Derivation, DerivationEntry};
 pub use guard::is_guarded;
-pub use job::{Job, Outcome, Run};
+pub use job::{Group, Job, Outcome, Run};
 pub use observer::{Moment, Observation, ObservedJob, Observer};
 pub use patience::PATIENCE;
 pub use sample::{Sample, Section, SectionEntry, Sections, SourceState};

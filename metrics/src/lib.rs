@@ -53,7 +53,7 @@ pub use outcome::OutcomeMetrics;
 pub use perf::PerfMetrics;
 pub use pressure::{PressureMetrics, ResourcePressure, Stall};
 pub use process::{CounterAccounting, JobGpuMetrics, PeakSource, ProcessAccounting, ProcessMetrics};
-pub use run::{RunLabels, RunMetrics};
+pub use run::{RunClock, RunGroup, RunLabels, RunMetrics};
 pub use run_queue::RunQueueMetrics;
 pub use tcp::TcpMetrics;
 pub use top_processes::{TopProcess, TopProcesses};

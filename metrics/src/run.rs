@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use resource_tracker_core::unit::{Gauge, Info};
-use resource_tracker_core::{Job, Run, Section};
+use resource_tracker_core::{Group, Job, Run, Section};
 
 /// The run itself: `run`. It is in the first sample.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -28,10 +28,69 @@ pub struct RunMetrics {
     /// Version of the tracker.
     #[schemars(transform = Info)]
     pub version: String,
+    /// How far the clock of the machine can be off, as the kernel knows it (`adjtimex`): samples of several machines lie so close on one time axis. Null where it does not know.
+    pub clock: Option<RunClock>,
+    /// Which part the run is of a job of several processes. Null when it is the whole job.
+    pub group: Option<RunGroup>,
     /// Labels that were given, or that the batch system, the workflow or the container tells.
     pub labels: RunLabels,
     /// Any further labels, by name.
     pub tags: BTreeMap<String, String>,
+}
+
+/// The clock of the machine when the run began.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunClock {
+    /// Whether something keeps it in step with the time of day, such as chrony. Without, the errors are guesses of the kernel's.
+    #[schemars(transform = Info)]
+    pub synchronized: bool,
+    /// The most that it can be off (`maxerror`).
+    #[schemars(transform = Gauge("seconds"))]
+    pub max_error_secs: f64,
+    /// How far it is probably off (`esterror`).
+    #[schemars(transform = Gauge("seconds"))]
+    pub estimated_error_secs: f64,
+}
+
+/// The part that a run is of a job of several processes, as what started them tells.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunGroup {
+    /// Identifier of the whole job, the same in all its parts.
+    #[schemars(transform = Info)]
+    pub id: Option<String>,
+    /// Number of the process in the job, from 0.
+    #[schemars(transform = Info)]
+    pub rank: Option<u32>,
+    /// How many processes the job has.
+    #[schemars(transform = Info)]
+    pub size: Option<u32>,
+    /// Number of the process on its node, from 0.
+    #[schemars(transform = Info)]
+    pub local_rank: Option<u32>,
+    /// How many processes of the job are on the node.
+    #[schemars(transform = Info)]
+    pub local_size: Option<u32>,
+    /// Name of the node.
+    #[schemars(transform = Info)]
+    pub node: Option<String>,
+    /// Number of the node in the job, from 0.
+    #[schemars(transform = Info)]
+    pub node_rank: Option<u32>,
+    /// How many nodes the job has.
+    #[schemars(transform = Info)]
+    pub nodes: Option<u32>,
+    /// What started the processes, such as slurm or torchrun.
+    #[schemars(transform = Info)]
+    pub launcher: Option<String>,
+}
+
+impl RunGroup {
+    /// The part that a run is; `None` when it is the whole job.
+    fn of(group: &Group) -> Option<Self> {
+        let Group { id, rank, size, local_rank, local_size, node, node_rank, nodes, launcher, .. } = group.clone();
+        let part = Self { id, rank, size, local_rank, local_size, node, node_rank, nodes, launcher };
+        (!group.is_empty()).then_some(part)
+    }
 }
 
 /// The labels that are set.
@@ -95,6 +154,8 @@ impl RunMetrics {
             started_ms: since.as_millis() as u64,
             interval_secs: run.interval.as_secs_f64(),
             version: run.version.to_owned(),
+            clock: None,
+            group: RunGroup::of(&run.job.group),
             labels: RunLabels::of(&run.job),
             tags: run.job.tags.clone(),
         }

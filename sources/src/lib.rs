@@ -4,6 +4,7 @@
 mod affinity;
 mod backoff;
 pub mod cgroup;
+mod clock_error;
 mod cloud;
 mod counter_deltas;
 mod cpu;
@@ -35,6 +36,7 @@ pub mod tcp;
 
 pub use affinity::AffinityConfig;
 pub use cgroup::CgroupConfig;
+pub use clock_error::clock_error;
 pub use cloud::CloudConfig;
 pub use cpu::CpuConfig;
 pub use disk::DiskConfig;

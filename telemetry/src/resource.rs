@@ -50,6 +50,18 @@ impl Resource {
         if let Some(pid) = run.pid {
             resource.set("process.pid", &pid.to_string());
         }
+        let group = &run.job.group;
+        let number = |number: Option<u32>| number.map(|number| number.to_string());
+        for (name, value) in [
+            ("group.id", group.id.clone()),
+            ("group.rank", number(group.rank)),
+            ("group.local_rank", number(group.local_rank)),
+            ("group.node", group.node.clone()),
+        ] {
+            if let Some(value) = value {
+                resource.set(&format!("resource_tracker.{name}"), &value);
+            }
+        }
         for (name, value) in &run.job.tags {
             resource.set(&format!("resource_tracker.tag.{name}"), value);
         }

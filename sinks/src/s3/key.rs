@@ -16,7 +16,7 @@ const UNKNOWN: &str = "__HIVE_DEFAULT_PARTITION__";
 const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
 /// What can stand in braces.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 20] = [
     "date",
     "year",
     "month",
@@ -33,6 +33,10 @@ const NAMES: [&str; 16] = [
     "env",
     "executor",
     "external_run_id",
+    "group",
+    "rank",
+    "local_rank",
+    "node",
 ];
 /// Of these, the values are those of an object, not of a run.
 const OF_OBJECT: [&str; 6] = ["date", "year", "month", "day", "hour", "part"];
@@ -98,6 +102,8 @@ pub(super) fn is_hourly(template: &str) -> bool {
 /// Fills in the values of a run. Those of an object stay in braces.
 pub(super) fn of_run(template: &str, run: &Run, run_id: &str, job: &str, host: &str) -> anyhow::Result<String> {
     let labels = &run.job;
+    let number = |number: Option<u32>| number.map(|number| number.to_string());
+    let (rank, local_rank) = (number(labels.group.rank), number(labels.group.local_rank));
     let mut key = String::new();
     for piece in pieces(template)? {
         let value = match piece {
@@ -119,6 +125,10 @@ pub(super) fn of_run(template: &str, run: &Run, run_id: &str, job: &str, host: &
             Piece::Name("env") => labels.env.as_deref(),
             Piece::Name("executor") => labels.executor.as_deref(),
             Piece::Name("external_run_id") => labels.external_run_id.as_deref(),
+            Piece::Name("group") => labels.group.id.as_deref(),
+            Piece::Name("node") => labels.group.node.as_deref(),
+            Piece::Name("rank") => rank.as_deref(),
+            Piece::Name("local_rank") => local_rank.as_deref(),
             Piece::Name(name) => labels.tags.get(name.strip_prefix("tag:").unwrap_or(name)).map(String::as_str),
         };
         key += &escaped(value.unwrap_or_default());

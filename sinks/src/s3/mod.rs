@@ -37,7 +37,7 @@ pub struct S3Config {
     #[schemars(extend("x-needs-named-file" = true))]
     pub url: String,
     /// The name of each object below that, less its extension. In braces: date, year, month, day, hour (UTC), part (a number),
-    /// run, job, host, project, stage, task, team, env, executor, external_run_id, tag:NAME.
+    /// run, job, host, project, stage, task, team, env, executor, external_run_id, group, rank, local_rank, node, tag:NAME.
     #[schemars(extend("x-needs-named-file" = true))]
     pub key: String,
     /// How samples are written.
