@@ -51,7 +51,7 @@ fn one_rank_of_a_node_reads_the_machine_and_all_read_their_own_processes() {
     assert!(first[0]["cpu"]["utilization_pct"].is_number() && second[0]["cpu"]["utilization_pct"].is_null());
     for samples in [&first, &second] {
         let burnt: f64 = samples.iter().map(|sample| number(sample, "/cpu/process_utime_secs")).sum();
-        assert!(burnt > 0.25, "{burnt}");
+        assert!(burnt > 0.1, "{burnt}");
     }
     let asked = rank(5, 1, &[&once[..], &["--enable", "memory"]].concat());
     assert!(asked[0].get("memory").is_some() && asked[0].get("network").is_none(), "who asks for a source gets it");
