@@ -15,6 +15,11 @@ use crate::inherited::Inherited;
 /// How the command has ended, once it has, and from when on a request to stop ends the program at once.
 static SETTLED: OnceLock<(Ending, Instant)> = OnceLock::new();
 
+/// Requests to stop.
+const STOPS: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
+/// Within this time, a request that has reached one process reaches another, also on a busy machine.
+const SAME_REQUEST: Duration = Duration::from_millis(250);
+
 /// Takes the last sample, of the state at the end.
 pub(crate) fn take_last_sample(running: &Running) {
     if !running.take_last_sample(PATIENCE) {
@@ -32,15 +37,27 @@ pub(crate) enum Ending {
 
 impl Ending {
     /// From now on the program ends this way, whatever happens. The next request to stop ends it at once: what the run
-    /// still waits for is not worth more than the user's patience. A request that is pending counts as well.
+    /// still waits for is not worth more than the user's patience. A request that is pending counts as well, unless the
+    /// command was ended by one: batch systems and service managers send it to every process of a job, and it can reach
+    /// the command first.
     pub(crate) fn settle(self) {
-        self.settle_before(Instant::now());
+        match self.is_by_request() {
+            true => self.settle_as_told(),
+            false => self.settle_before(Instant::now()),
+        }
     }
 
     /// As `settle`, after a request to stop: what comes within a moment is the same request. (`timeout` sends it to the
     /// program, and then to the group.)
     pub(crate) fn settle_as_told(self) {
-        self.settle_before(Instant::now() + Duration::from_millis(100));
+        self.settle_before(Instant::now() + SAME_REQUEST);
+    }
+
+    /// Whether it is the end of who was asked to stop, or of a shell whose command was.
+    fn is_by_request(self) -> bool {
+        let (Self::Killed(signal) | Self::Exited(signal)) = self;
+        let signal = if matches!(self, Self::Exited(_)) { signal - 128 } else { signal };
+        STOPS.iter().any(|stop| *stop as c_int == signal)
     }
 
     fn settle_before(self, heeded: Instant) {
@@ -50,8 +67,7 @@ impl Ending {
             // SAFETY: the handler reads a clock, and makes nothing but system calls.
             !Inherited::ignores(*stop) && unsafe { sigaction(*stop, &action) }.is_ok()
         };
-        let stops = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
-        let stops: SigSet = stops.into_iter().filter(heeds).collect();
+        let stops: SigSet = STOPS.into_iter().filter(heeds).collect();
         // If this fails, the user waits.
         let _ = stops.thread_unblock();
     }

@@ -161,7 +161,11 @@ pub(crate) fn complete(job: &mut Job, command: &[OsString], variable: impl Fn(&s
     if root.join(".dockerenv").exists() {
         job.executor.get_or_insert("docker".into());
     }
-    if let Some((rank, size)) = RANKS.iter().find_map(|(rank, size)| Some((variable(rank)?, variable(size)))) {
+    // The script of a batch job of Slurm has the variables of rank 0, but is none.
+    let is_script = variable("SLURM_STEP_ID").is_none();
+    let of_rank = |(rank, size): &(&str, &str)| Some((variable(rank)?, variable(size)));
+    let mut ranks = RANKS.iter().filter(|(rank, _)| !is_script || !rank.starts_with("SLURM"));
+    if let Some((rank, size)) = ranks.find_map(of_rank) {
         job.tags.entry("mpi_rank".into()).or_insert(rank);
         size.map(|size| job.tags.entry("mpi_size".into()).or_insert(size));
     }
@@ -239,6 +243,7 @@ mod tests {
             ("AIRFLOW_CTX_DAG_RUN_ID", "2026"),
             ("SLURM_JOB_ID", "77"),
             ("SLURM_JOB_NAME", "wrap"),
+            ("SLURM_STEP_ID", "0"),
             ("SLURM_PROCID", "3"),
             ("SLURM_NTASKS", "8"),
         ];
@@ -250,6 +255,14 @@ mod tests {
         assert_eq!((job.external_run_id.as_deref(), job.language.as_deref()), (Some("2026"), Some("python")));
         assert_eq!(job.tags, [("mpi_rank".into(), "3".into()), ("mpi_size".into(), "8".into())].into());
         assert_eq!(job.team.as_deref(), Some("t"));
+    }
+
+    #[test]
+    fn the_script_of_a_batch_job_is_no_rank() {
+        let script = [("SLURM_JOB_ID", "77"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")];
+        assert_eq!(completed(Job::default(), "train", &script).tags, BTreeMap::new());
+        let mpi = [("SLURM_PROCID", "0"), ("PMI_RANK", "5"), ("PMI_SIZE", "8")];
+        assert_eq!(completed(Job::default(), "train", &mpi).tags["mpi_rank"], "5");
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod recording;
 pub mod sandbox;
 pub mod sentinel;
 pub mod server;
+pub mod slurm;
 pub mod spool;
 pub mod terminal;
 

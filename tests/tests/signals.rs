@@ -1,6 +1,7 @@
 //! Signals in quick succession, and those that a command sends to its parent.
 
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
@@ -11,7 +12,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use resource_tracker_tests::bare::{bare_and_wrapped, heard, pid, shell, start, state};
 use resource_tracker_tests::plugin::fake;
-use resource_tracker_tests::{command, in_time, stop_after, text, tracker, wait_until};
+use resource_tracker_tests::{command, in_time, samples, stop_after, text, tracker, wait_until};
 use rustix::fs::{FileType, Mode};
 
 const JOB: &str = env!("CARGO_BIN_EXE_job");
@@ -128,6 +129,29 @@ fn a_request_to_stop_during_the_last_sample_is_heard() {
         ended.is_some()
     });
     assert_eq!(ended.unwrap().code(), Some(7));
+}
+
+/// Batch systems and service managers send it to every process of a job, in any order.
+#[test]
+fn a_request_that_reaches_the_command_first_costs_no_last_sample() {
+    let folder = tempfile::tempdir().unwrap();
+    for exec in ["exec sleep 60", "sleep 60; exit 143"] {
+        for number in 0..20 {
+            let recording = folder.path().join("run.jsonl");
+            let mut run = command(tracker());
+            run.args(["-q", "-i", "20ms", "-o"]).arg(&recording);
+            run.args(["--set=sinks.output.if_exists=overwrite", "--", "sh", "-c", &format!("echo $$; {exec}")]);
+            let (mut child, job, _lines) = start(&mut run);
+            wait_until("a sample", || fs::metadata(&recording).is_ok_and(|file| file.len() > 0));
+            let job = Pid::from_raw(job.parse().unwrap());
+            kill(job, Signal::SIGTERM).unwrap();
+            std::thread::sleep(Duration::from_millis(number % 5));
+            kill(pid(&child), Signal::SIGTERM).unwrap();
+            child.wait().unwrap();
+            let last = samples(&fs::read(&recording).unwrap()).pop().unwrap();
+            assert!(last["outcome"].is_object(), "{exec}, {number}: {last}");
+        }
+    }
 }
 
 fn words(command: &Command) -> Vec<OsString> {
