@@ -11,7 +11,7 @@ use crate::backoff::{BackoffSchedule, RARE_CHECK_INTERVAL};
 use crate::job::JobDetails;
 use crate::pid_namespace::shows_own_pid_namespace;
 use crate::procfile::attribute;
-use crate::scan::number;
+use resource_tracker_scan::number;
 
 /// CPUs that the job may run on.
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::counter_deltas::CounterDeltas;
 use crate::process_count::{ProcessCount, Tasks};
 use crate::procfile::{FASTEST, ProcFile, percent, rate};
-use crate::scan::{decimal, find_near, number, words};
+use resource_tracker_scan::{decimal, find_near, number, words};
 use stat::{Stat, Times};
 
 /// CPU time, per core and in total, load, and the number of processes.

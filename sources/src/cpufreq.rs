@@ -4,7 +4,7 @@ use resource_tracker_core::prelude::*;
 use resource_tracker_metrics::{CpufreqMetrics, cpu_list};
 
 use crate::procfile::ProcFile;
-use crate::scan::{number, words};
+use resource_tracker_scan::{number, words};
 
 register_source!(SourceEntry::new::<CpufreqConfig>("cpufreq", "At which frequency the CPUs run"));
 

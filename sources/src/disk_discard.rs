@@ -8,7 +8,7 @@ use resource_tracker_metrics::{DiskDiscardMetrics, DiskDiscards};
 
 use crate::counter_deltas::CounterDeltas;
 use crate::procfile::{ProcFile, SECTOR};
-use crate::scan::{lines, number, words};
+use resource_tracker_scan::{lines, number, words};
 
 register_source!(SourceEntry::new::<DiskDiscardConfig>("disk-discard", "Discards and flushes of every disk"));
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::counter_deltas::CounterDeltas;
 use crate::procfile::{ProcFile, assign, attribute};
-use crate::scan::{number, words};
+use resource_tracker_scan::{number, words};
 
 /// Energy of the machine, by RAPL domain. Since kernel 5.10 only root may read it.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]

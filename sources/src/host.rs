@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::disk::storage_bytes;
 use crate::procfile::{attribute, read_once};
-use crate::scan::value_of;
+use resource_tracker_scan::value_of;
 
 /// Names, CPUs, memory, GPUs and storage of the machine.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]

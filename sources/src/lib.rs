@@ -31,7 +31,6 @@ mod process_count;
 mod procfile;
 mod run;
 pub mod run_queue;
-mod scan;
 pub mod tcp;
 
 pub use affinity::AffinityConfig;

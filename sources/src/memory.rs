@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::counter_deltas::CounterDeltas;
 use crate::procfile::{FASTEST, ProcFile, percent, rate, unreadable};
-use crate::scan::{lines, number, value_of, words};
+use resource_tracker_scan::{lines, number, value_of, words};
 
 /// Memory and swap.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::fs::{PROC_SUPER_MAGIC, statfs};
 
-use crate::scan::{lines, number, words};
+use resource_tracker_scan::{lines, number, words};
 
 /// `PROC_PID_INIT_INO` of the kernel: the namespace that processes begin in.
 const INITIAL: &str = "pid:[4026531836]";

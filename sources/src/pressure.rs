@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::counter_deltas::CounterDeltas;
 use crate::procfile::{FASTEST, ProcFile, percent};
-use crate::scan::{decimal, lines, number, words};
+use resource_tracker_scan::{decimal, lines, number, words};
 
 /// How long tasks waited for CPU, memory and storage.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]

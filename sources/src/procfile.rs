@@ -10,7 +10,7 @@ use anyhow::Context;
 use rustix::buffer::spare_capacity;
 use rustix::io::{pread, read};
 
-use crate::scan::words;
+use resource_tracker_scan::words;
 
 /// `seq_file` fills a page as long as the next record fits, so a read that leaves this much of the smallest page is
 /// the last one, and the read that would only say "end of file" is saved. No record of the files read so is longer.

@@ -5,7 +5,7 @@ use resource_tracker_metrics::RunQueueMetrics;
 
 use crate::counter_deltas::CounterDeltas;
 use crate::procfile::ProcFile;
-use crate::scan::{find_near, lines, numbers};
+use resource_tracker_scan::{find_near, lines, numbers};
 
 register_source!(SourceEntry::new::<RunQueueConfig>("run-queue", "How long tasks waited for a CPU of the machine"));
 

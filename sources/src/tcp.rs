@@ -5,7 +5,7 @@ use resource_tracker_metrics::TcpMetrics;
 
 use crate::counter_deltas::CounterDeltas;
 use crate::procfile::ProcFile;
-use crate::scan::{lines, number, words};
+use resource_tracker_scan::{lines, number, words};
 
 register_source!(SourceEntry::new::<TcpConfig>("tcp", "What TCP sent once more, and connections that it turned away"));
 

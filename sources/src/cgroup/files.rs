@@ -7,7 +7,7 @@ use super::io::{Bytes, Io};
 use super::limits::single;
 use crate::job::{GroupReading, Throttling};
 use crate::procfile::ProcFile;
-use crate::scan::value_of;
+use resource_tracker_scan::value_of;
 
 /// Counters and gauges of the cgroup at one moment. Times are in nanoseconds, memory in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

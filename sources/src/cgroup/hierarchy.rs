@@ -8,7 +8,7 @@ use crate::job::JobCgroup;
 
 use crate::mountinfo::{self, MountInfo};
 use crate::procfile::read_once;
-use crate::scan::lines;
+use resource_tracker_scan::lines;
 
 /// The directories of one process's cgroup.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

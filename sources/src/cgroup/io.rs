@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::hierarchy::ReportedCgroup;
 use crate::disk::{Charged, charged};
 use crate::procfile::ProcFile;
-use crate::scan::{lines, number, words};
+use resource_tracker_scan::{lines, number, words};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Bytes {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::hierarchy::{Directory, Hierarchy};
 use crate::procfile::read_once;
-use crate::scan::{number, words};
+use resource_tracker_scan::{number, words};
 
 /// Memory and swap in bytes; `None` where nothing is limited.
 #[derive(Debug, Clone, Default, PartialEq)]

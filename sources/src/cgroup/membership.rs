@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::hierarchy::Hierarchy;
 use crate::backoff::{BackoffSchedule, RARE_CHECK_INTERVAL};
 use crate::procfile::read_into;
-use crate::scan::lines;
+use resource_tracker_scan::lines;
 
 /// The cgroups of the job's root at the last look.
 pub(super) struct Membership {

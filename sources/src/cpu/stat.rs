@@ -1,7 +1,7 @@
 //! CPU times and what else `/proc/stat` counts.
 
 use crate::procfile::{percent, unreadable};
-use crate::scan::{lines, number, words};
+use resource_tracker_scan::{lines, number, words};
 
 /// CPU times in ticks. The kernel has guest time inside user and nice as well.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -8,7 +8,7 @@ use resource_tracker_core::Host;
 use super::constants::{SECTOR, SURVEY};
 use crate::counter_deltas::CounterDeltas;
 use crate::procfile::ProcFile;
-use crate::scan::{find_near, lines, number, numbers, words};
+use resource_tracker_scan::{find_near, lines, number, numbers, words};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Counters {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::job::{Stat, folder_of_process};
 use crate::procfile::{percent, read_into};
-use crate::scan::number;
+use resource_tracker_scan::number;
 
 use super::pace::Paced;
 

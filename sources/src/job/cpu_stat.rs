@@ -1,6 +1,6 @@
 //! CPU time of a cgroup: `cpu.stat` of v2, `cpuacct.usage` and `cpuacct.stat` of v1.
 
-use crate::scan::{number, value_of, words};
+use resource_tracker_scan::{number, value_of, words};
 
 /// Times are in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::files::Files;
 use super::stat::Stat;
-use crate::scan::{number, words};
+use resource_tracker_scan::{number, words};
 
 /// A process whose children are looked for.
 #[derive(Debug, Clone, Copy)]

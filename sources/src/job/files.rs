@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::process::{Resource, getrlimit};
 
 use crate::procfile::read_at;
-use crate::scan::number;
+use resource_tracker_scan::number;
 
 /// Of the descriptors that the tracker may have, at most this share is used for processes: sinks need some as well.
 const SHARE: u64 = 2;

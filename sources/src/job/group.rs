@@ -8,7 +8,7 @@ use super::cpu_stat::CpuStat;
 use super::memory_stat::MemoryStat;
 use super::tracked::JobCgroup;
 use crate::procfile::{FASTEST, ProcFile};
-use crate::scan::{number, words};
+use resource_tracker_scan::{number, words};
 
 /// As of a tick.
 #[derive(Debug, Clone, Copy, Default)]

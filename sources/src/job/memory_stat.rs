@@ -1,6 +1,6 @@
 //! What kinds of memory are charged to a cgroup: `memory.stat`.
 
-use crate::scan::value_of;
+use resource_tracker_scan::value_of;
 
 /// Bytes of each kind, of the cgroup and those below it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

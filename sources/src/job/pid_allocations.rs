@@ -6,7 +6,7 @@ use resource_tracker_core::{Host, Moment};
 
 use crate::pid_namespace::shows_own_pid_namespace;
 use crate::procfile::{ProcFile, attribute};
-use crate::scan::{number, value_of, words};
+use resource_tracker_scan::{number, value_of, words};
 
 /// After this time the kernel may have given out all process ids and begun at the first one again.
 const LONG: Duration = Duration::from_secs(5);

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags, RawDir, SeekFrom, fstat};
 
-use crate::scan::number;
+use resource_tracker_scan::number;
 
 const BUFFER: usize = 32 * 1024;
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::scan::{number, value_of, words};
+use resource_tracker_scan::{number, value_of, words};
 
 /// The kernel's flag of a process, in `flags`. `include/linux/sched.h`
 const PF_FORKNOEXEC: i64 = 0x40;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::files::Files;
-use crate::scan::{lines, number, words};
+use resource_tracker_scan::{lines, number, words};
 
 /// The fields of `status` that are used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use super::status::{Budget, Status};
 use super::tracked::TrackedJob;
 use crate::fork_mark;
 use crate::pid_namespace::own_pid;
-use crate::scan::{number, words};
+use resource_tracker_scan::{number, words};
 
 pub(super) struct Tree {
     /// The process id of this program in `Host::procfs`, which can show another pid namespace than its own; `None` where

@@ -1,6 +1,6 @@
 //! The counters of `/proc/net/dev`.
 
-use crate::scan::{lines, numbers};
+use resource_tracker_scan::{lines, numbers};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Counters {

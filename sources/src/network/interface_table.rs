@@ -12,7 +12,7 @@ use super::link::Link;
 use super::links::is_card;
 use super::netlink::{self, Device};
 use crate::procfile::attribute;
-use crate::scan::find_near;
+use resource_tracker_scan::find_near;
 
 pub(super) struct Interface {
     pub(super) name: String,

@@ -23,7 +23,7 @@ use crate::backoff::{BackoffSchedule, RARE_CHECK_INTERVAL};
 use crate::job::JobDetails;
 use crate::pid_namespace::shows_own_pid_namespace;
 use crate::procfile::read_into;
-use crate::scan::find_near;
+use resource_tracker_scan::find_near;
 
 /// How many processes are looked at in one turn: a large job must not make it expensive.
 const AT_ONCE: usize = 100;

@@ -19,12 +19,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::counter_deltas::CounterDeltas;
 use crate::procfile::{FIRST_ANSWER, ProcFile, assign, attribute, rate};
-use crate::scan::find_near;
 use counters::{Counters, interfaces};
 use interface_table::{Interface, InterfaceLookup, InterfaceTable};
 pub use job::JobNetworkConfig;
 use link::{Link, REFRESH, UNKNOWN};
 use links::Links;
+use resource_tracker_scan::find_near;
 
 /// Throughput, packets, errors and link state of every network interface but loopback.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use super::sum::has_ended;
-use crate::scan::{number, words};
+use resource_tracker_scan::{number, words};
 
 /// The threads of these processes, and of all that they have started. Processes that have ended are left out.
 ///

@@ -12,7 +12,7 @@ use super::counted_once::{DeduplicatedMemory, MemoryDeduplicator, ProcessPss, Ro
 use super::current_memory::CurrentMemory;
 use crate::job::{Image, JobDetails, Stat, folder_of_process};
 use crate::procfile::read_into;
-use crate::scan::{number, value_of, words};
+use resource_tracker_scan::{number, value_of, words};
 
 pub(super) struct PssReader {
     procfs: PathBuf,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::job::{Identity, JobDetails, Member, is_of_a_process_that_is_gone};
 use crate::procfile::read_into;
-use crate::scan::{number, words};
+use resource_tracker_scan::{number, words};
 
 pub(super) struct RunQueue {
     procfs: PathBuf,

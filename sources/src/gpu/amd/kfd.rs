@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use resource_tracker_metrics::GpuProcess;
 
 use crate::procfile::{attribute, percent};
-use crate::scan::number;
+use resource_tracker_scan::number;
 
 pub(super) struct Kfd {
     root: PathBuf,

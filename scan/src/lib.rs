@@ -1,30 +1,47 @@
-//! Numbers and words out of the kernel's text, without allocating.
+//! Numbers and words out of the kernel's text, without allocating. Most of what a tick does outside the kernel is here and in
+//! writing the sample, so that this crate is built for speed, and those around it for size.
 
 use memchr::arch::all::memchr::One;
 
 /// The lines of a file, without their ends.
-pub(crate) fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn lines(bytes: &[u8]) -> Lines<'_> {
     // `memchr::memchr` asks first what the CPU can do: in a virtual machine that is 0.1 ms, and lines are short.
-    let newline = One::new(b'\n');
-    let mut rest = bytes;
-    let next = move || {
-        let end = newline.find(rest);
-        let (line, after) = (&rest[..end.unwrap_or(rest.len())], end.map_or(&[][..], |end| &rest[end + 1..]));
-        let is_over = rest.is_empty();
-        rest = after;
-        (!is_over).then_some(line)
-    };
-    std::iter::from_fn(next).filter(|line| !line.is_empty())
+    Lines { rest: bytes, newline: One::new(b'\n') }
+}
+
+/// See [`lines`].
+pub struct Lines<'a> {
+    rest: &'a [u8],
+    newline: One,
+}
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        while !self.rest.is_empty() {
+            let end = self.newline.find(self.rest);
+            let (line, after) = match end {
+                Some(end) => (&self.rest[..end], &self.rest[end + 1..]),
+                None => (self.rest, &[][..]),
+            };
+            self.rest = after;
+            if !line.is_empty() {
+                return Some(line);
+            }
+        }
+        None
+    }
 }
 
 /// The words of a line.
-pub(crate) fn words(line: &[u8]) -> Words<'_> {
+pub fn words(line: &[u8]) -> Words<'_> {
     Words(line)
 }
 
-/// Loops, because the iterators of the standard library are not small and quick at once, and most of what a tick does
+/// See [`words`]. Loops, because the iterators of the standard library are not small and quick at once, and most of what a tick does
 /// outside the kernel is here.
-pub(crate) struct Words<'a>(&'a [u8]);
+pub struct Words<'a>(&'a [u8]);
 
 impl<'a> Iterator for Words<'a> {
     type Item = &'a [u8];
@@ -45,7 +62,7 @@ impl<'a> Iterator for Words<'a> {
 }
 
 /// An unsigned decimal number, and nothing else.
-pub(crate) fn number(word: &[u8]) -> Option<u64> {
+pub fn number(word: &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for byte in word {
         let digit = byte.wrapping_sub(b'0');
@@ -58,7 +75,7 @@ pub(crate) fn number(word: &[u8]) -> Option<u64> {
 }
 
 /// A decimal number with or without a fraction, of up to 15 digits, which a division rounds as parsing would.
-pub(crate) fn decimal(word: &[u8]) -> Option<f64> {
+pub fn decimal(word: &[u8]) -> Option<f64> {
     let (mut digits, mut value, mut scale) = (0, 0u64, None);
     for byte in word {
         match byte {
@@ -75,7 +92,7 @@ pub(crate) fn decimal(word: &[u8]) -> Option<f64> {
 }
 
 /// Where the item is that a new text names, when it is likely to be at the same place as in the one before.
-pub(crate) fn find_near<T>(items: &[T], place: usize, is_it: impl Fn(&T) -> bool) -> Option<usize> {
+pub fn find_near<T>(items: &[T], place: usize, is_it: impl Fn(&T) -> bool) -> Option<usize> {
     if items.get(place).is_some_and(&is_it) {
         return Some(place);
     }
@@ -83,12 +100,12 @@ pub(crate) fn find_near<T>(items: &[T], place: usize, is_it: impl Fn(&T) -> bool
 }
 
 /// The numbers of a line, as many as there are before the first word that is none.
-pub(crate) fn numbers(line: &[u8]) -> impl Iterator<Item = u64> {
+pub fn numbers(line: &[u8]) -> impl Iterator<Item = u64> {
     words(line).map_while(number)
 }
 
 /// The number after `key` in a file of lines such as `Pss:   12 kB` or `pgmajfault 7`.
-pub(crate) fn value_of(bytes: &[u8], key: &str) -> Option<u64> {
+pub fn value_of(bytes: &[u8], key: &str) -> Option<u64> {
     let rest = lines(bytes).find_map(|line| line.strip_prefix(key.as_bytes()).filter(|rest| is_separator(rest)))?;
     number(words(rest.strip_prefix(b":").unwrap_or(rest)).next()?)
 }
