@@ -1,6 +1,6 @@
 //! Measures the tracker and prints tables: `cargo build --release && cargo run --release -p benchmarks`, with the names
 //! of tables to print only those (`cost growth sinks syscalls ticks accuracy size launch stream gpu plugin compare`). `TRACKER=FILE` measures another binary.
-//! `gpu --check` says, on a machine with an NVIDIA GPU, whether the tracker's figures of it are right.
+//! `fleet FOLDER` writes the recordings of a fleet, for engines to be tried on. `gpu --check` says, on a machine with an NVIDIA GPU, whether the tracker's figures of it are right.
 //!
 //! Every figure is a ratio or a difference of two that were taken in the same run, side by side. Nothing is asserted.
 
@@ -8,6 +8,7 @@ mod accuracy;
 mod compare;
 mod cost;
 mod cputime;
+mod fleet;
 mod floor;
 mod gpu;
 mod growth;
@@ -38,6 +39,7 @@ fn main() -> anyhow::Result<()> {
             println!("{}", size::now());
             return Ok(());
         }
+        Some("fleet") => return fleet::run(words),
         Some("load") => return plugin::load(&arguments[1..]),
         Some("cuda") => return gpu::work(words),
         // What is not for machines without a GPU has a flag.

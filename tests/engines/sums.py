@@ -27,7 +27,7 @@ def duckdb(endpoint, bucket, _):
         CREATE SECRET (TYPE s3, KEY_ID '{key}', SECRET '{secret}', REGION 'eu-north-1', URL_STYLE 'path', USE_SSL false,
             ENDPOINT '{endpoint.removeprefix("http://")}')""")
     return connection.sql(f"""
-        SELECT job, count(DISTINCT run), count(*), sum(cpu.utime_secs), max(memory.used_mib)
+        SELECT job, count(DISTINCT run_id), count(*), sum(cpu.utime_secs), max(memory.used_mib)
         FROM read_json('s3://{bucket}/runs/**/*.jsonl.gz', hive_partitioning = true, union_by_name = true)
         WHERE date >= DATE '2026-01-01' GROUP BY job ORDER BY job""").fetchall()
 
@@ -37,7 +37,7 @@ def clickhouse(endpoint, bucket, _):
 
     key, secret = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
     answer = chdb.query(f"""
-        SELECT job, uniqExact(run), count(), sum(cpu.utime_secs), max(memory.used_mib)
+        SELECT job, uniqExact(run_id), count(), sum(cpu.utime_secs), max(memory.used_mib)
         FROM s3('{endpoint}/{bucket}/runs/**/*.jsonl.gz', '{key}', '{secret}', 'JSONEachRow',
                 'cpu Tuple(utime_secs Float64), memory Tuple(used_mib Float64)')
         WHERE date >= '2026-01-01' GROUP BY job ORDER BY job
@@ -57,7 +57,7 @@ def spark(_, bucket, folder):
     return [
         tuple(row)
         for row in session.sql("""
-        SELECT job, count(DISTINCT run), count(*), sum(cpu.utime_secs), max(memory.used_mib)
+        SELECT job, count(DISTINCT run_id), count(*), sum(cpu.utime_secs), max(memory.used_mib)
         FROM runs WHERE date >= DATE '2026-01-01' GROUP BY job ORDER BY job""").collect()
     ]
 

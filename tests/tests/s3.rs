@@ -71,7 +71,7 @@ fn objects_are_where_engines_look_for_them() {
     let run = samples(recorded.as_bytes())[0]["run"]["id"].as_str().unwrap().to_owned();
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     for (part, object) in objects.iter().enumerate() {
-        let rest = format!("/job=train%20it/host={}/run={run}/{part:06}.jsonl.gz", host.trim());
+        let rest = format!("/job=train%20it/host_name={}/run_id={run}/{part:06}.jsonl.gz", host.trim());
         let date = object.strip_prefix("runs/date=").and_then(|rest| rest.get(..10)).unwrap_or_default();
         assert_eq!(object, &format!("runs/date={date}{rest}"));
         assert_eq!((date.len(), date.matches('-').count()), (10, 2), "{object}");

@@ -21,7 +21,7 @@ fn recorded(cluster: &Cluster, rank: u32) -> Vec<Json> {
     samples(&fs::read(cluster.recording(rank)).unwrap())
 }
 
-fn step<'a>(script: &'a str) -> [&'a str; 6] {
+fn step(script: &str) -> [&str; 6] {
     ["-N2", "-n8", "--ntasks-per-node=4", "sh", "-c", script]
 }
 

@@ -186,18 +186,18 @@ mod tests {
 
     use super::*;
 
-    const DEFAULT: &str = "date={date}/job={job}/host={host}/run={run}/{part}";
+    const DEFAULT: &str = "date={date}/job={job}/host_name={host}/run_id={run}/{part}";
 
     #[test]
     fn a_run_and_its_objects() -> anyhow::Result<()> {
         let mut run = Run::default();
         run.job.tags.insert("cost centre".into(), "a/b".into());
         let key = of_run(DEFAULT, &run, "0190-a", "train it", "node-7.example")?;
-        assert_eq!(key, "date={date}/job=train%20it/host=node-7.example/run=0190-a/{part}");
+        assert_eq!(key, "date={date}/job=train%20it/host_name=node-7.example/run_id=0190-a/{part}");
         // 2026-11-25 13:00 UTC
         assert_eq!(
             of_object(&key, 12, 498_781),
-            "date=2026-11-25/job=train%20it/host=node-7.example/run=0190-a/000012"
+            "date=2026-11-25/job=train%20it/host_name=node-7.example/run_id=0190-a/000012"
         );
         let key = of_run("{year}/{month}/{day}/{hour}/{team}/{tag:cost centre}/{run}-{part}", &run, "r", "j", "h")?;
         assert_eq!(of_object(&key, 0, 498_781), "2026/11/25/13/__HIVE_DEFAULT_PARTITION__/a%2Fb/r-000000");

@@ -86,7 +86,7 @@ impl Default for S3Config {
     fn default() -> Self {
         Self {
             url: String::new(),
-            key: "date={date}/job={job}/host={host}/run={run}/{part}".into(),
+            key: "date={date}/job={job}/host_name={host}/run_id={run}/{part}".into(),
             format: Format::Json,
             columns: None,
             object_interval_secs: Interval::nearest(Duration::from_secs(300)),
