@@ -34,7 +34,8 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
         surroundings::complete(&mut job.labels, &cli.command, variable, Path::new("/"));
         ranks::complete(&mut job.labels, variable, &ranks::host());
     }
-    surroundings::tag(&mut job.labels, &job.tags_from, |name| std::env::var(name).ok());
+    let is_enforced = settings.is_enforced("job.tags_from");
+    surroundings::tag(&mut job.labels, &job.tags_from, |name| std::env::var(name).ok(), is_enforced);
     let wraps = !cli.command.is_empty();
     let mut run = Run::new(crate::PROGRAM, env!("CARGO_PKG_VERSION"));
     (run.job, run.command, run.interval) = (job.labels, cli.command.clone(), table.interval_secs.into());

@@ -13,7 +13,7 @@ use crate::{outputs, plugins, ranks, variables};
 
 const DEFAULT_FILE: &str = "resource-tracker.toml";
 /// What the administrator of the machine sets for everybody.
-const SITE_FILE: &str = "/etc/resource-tracker.toml";
+pub(crate) const SITE_FILE: &str = "/etc/resource-tracker.toml";
 
 /// The configuration files of a run.
 pub(crate) struct ConfigFiles {
@@ -80,8 +80,11 @@ fn layers(cli: &Cli, files: &ConfigFiles) -> Result<Settings, ConfigError> {
 pub(crate) fn tables_and_files(registry: Registry, files: &ConfigFiles) -> Settings {
     let tables = Settings::of(registry).tables(KNOWN_TABLES);
     let site = tables.clone().site_file(files.site.clone()).extract::<SiteTable>("site");
-    // What is wrong with that table is told with the rest of the configuration.
-    let enforced = site.unwrap_or_default().enforce;
+    let enforced = site.unwrap_or_else(|problem| {
+        log::warn!("{problem}; nothing is enforced");
+        SiteTable::default()
+    });
+    let enforced = enforced.enforce;
     let (settings, problems) = tables.site_file(files.site.clone()).enforce(&enforced);
     for problem in problems {
         log::warn!("{problem}");

@@ -172,11 +172,19 @@ pub(crate) fn complete(job: &mut Job, command: &[OsString], variable: impl Fn(&s
     job.language = job.language.take().or_else(|| language(command));
 }
 
-/// Adds tags, each from the variable that has it. A tag that the user has given stays, and a variable that is not set gives none.
-pub(crate) fn tag(job: &mut Job, tags: &BTreeMap<String, String>, variable: impl Fn(&str) -> Option<String>) {
+/// Adds tags, each from the variable that has it. A tag that the user has given stays unless this is enforced, and a variable
+/// that is not set gives none.
+pub(crate) fn tag(
+    job: &mut Job,
+    tags: &BTreeMap<String, String>,
+    variable: impl Fn(&str) -> Option<String>,
+    is_enforced: bool,
+) {
     for (tag, name) in tags {
-        if let Some(value) = variable(name).filter(|value| !value.is_empty()) {
-            job.tags.entry(tag.clone()).or_insert(value);
+        if let Some(value) = variable(name).filter(|value| !value.is_empty())
+            && (is_enforced || !job.tags.contains_key(tag))
+        {
+            job.tags.insert(tag.clone(), value);
         }
     }
 }
@@ -275,7 +283,11 @@ mod tests {
             "C" => Some(String::new()),
             _ => None,
         };
-        tag(&mut job, &BTreeMap::from(tags), variable);
+        let from = BTreeMap::from(tags);
+        tag(&mut job, &from, variable, false);
+        let mut enforced = job.clone();
+        tag(&mut enforced, &from, variable, true);
+        assert_eq!(enforced.tags["a"], "theirs");
         let tags: Vec<_> = job.tags.iter().map(|(tag, value)| (tag.as_str(), value.as_str())).collect();
         assert_eq!(tags, [("a", "mine"), ("b", "theirs")]);
     }

@@ -212,6 +212,7 @@ mod tests {
         let keys: Map<String, Json> = serde_json::from_value(serde_json::to_value(Job::default())?)?;
         let named = keys.keys().map(|key| match key.as_str() {
             "tags" => (key.clone(), serde_json::json!({ "a": "1" })),
+            "group" => (key.clone(), serde_json::json!({ "rank": 3 })),
             _ => (key.clone(), Json::from(key.as_str())),
         });
         let job: Job = serde_json::from_value(Json::Object(named.collect()))?;
@@ -219,7 +220,9 @@ mod tests {
         run.job = job;
         let metrics = RunMetrics::of("id".into(), &run);
         let labels: Map<String, Json> = serde_json::from_value(serde_json::to_value(&metrics.labels)?)?;
-        assert_eq!((labels.len() + 1, metrics.tags.len()), (keys.len(), 1));
+        // The tags and the group are none of them.
+        assert_eq!((labels.len() + 2, metrics.tags.len()), (keys.len(), 1));
+        assert_eq!(metrics.group.and_then(|group| group.rank), Some(3));
         assert!(labels.iter().all(|(key, value)| key == value || key == "job_name"));
         assert_eq!(RunLabels::of(&Job::default()), RunLabels::default());
         Ok(())

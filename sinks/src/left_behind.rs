@@ -39,19 +39,19 @@ pub enum Unsent {
 }
 
 /// Calls `each` with every run that is not complete yet, the oldest first, or with the error that keeps one as it is. Only
-/// the run of the current call is locked. With `only_look`, nothing on the disk changes. `directory` is the default one of
-/// the user unless it is named.
+/// the run of the current call is locked. With `only_look`, nothing on the disk changes. `directory` is one that must be
+/// there; otherwise it is `usual`, or the default one of the user, which the first run makes.
 ///
 /// # Errors
 /// When the spool cannot be used, when `directory` names one that is not there, or when `each` fails.
 pub fn left_behind(
     directory: Option<&Path>,
+    usual: Option<&Path>,
     only_look: bool,
     mut each: impl FnMut(anyhow::Result<LeftBehind>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let path = directory.map_or_else(default_directory, Path::to_owned);
+    let path = directory.or(usual).map_or_else(default_directory, Path::to_owned);
     let Some(spool) = Spool::open(&path).context(UNUSABLE)? else {
-        // The default folder is made by the first run.
         anyhow::ensure!(directory.is_none(), "there is no folder {}", path.display());
         return Ok(());
     };
@@ -86,8 +86,12 @@ impl LeftBehind {
                 let name = if is_registered { "a registered run" } else { "a run that is not registered" };
                 count(name, "batch", "batches", store)
             }
-            Run::S3(store) => count(&format!("a run for {}", store.state.bucket()), "object", "objects", store),
-            Run::Requests(store) => count(&format!("a run for {}", store.state.url), "request", "requests", store),
+            Run::S3(store) => {
+                count(&format!("a run for {}", store.state.bucket().escape_debug()), "object", "objects", store)
+            }
+            Run::Requests(store) => {
+                count(&format!("a run for {}", store.state.url.escape_debug()), "request", "requests", store)
+            }
         }
     }
 
@@ -114,7 +118,7 @@ impl LeftBehind {
     pub fn send(self, sentinel: &SentinelConfig, waits: impl FnMut(&str, Duration)) -> Result<(), Unsent> {
         match self.run {
             Run::Sentinel(store) => send(sentinel.service(), store, waits),
-            Run::S3(store) => send(store.state.destination(), store, waits),
+            Run::S3(store) => send(store.state.saved_destination(), store, waits),
             Run::Requests(store) => {
                 let receiver = match store.state.kind {
                     Kind::Otlp | Kind::OtlpGzip => otlp::saved_receiver(&store.state),
@@ -151,11 +155,13 @@ fn send<D: Destination>(
     let destination = destination.map_err(|why| Unsent::Destination(format!("{why:#}")))?;
     let sent = destination.upload(store).and_then(|mut upload| {
         send_rest(&mut upload, waits)?;
-        Ok(upload.store().passed())
+        Ok((upload.store().passed(), upload.store().left_out()))
     });
     match sent {
-        Ok(0) => Ok(()),
-        Ok(passed) => Err(Unsent::Run(format!("{passed} of its requests were refused"))),
+        Ok((0, 0)) => Ok(()),
+        Ok((0, _)) if !D::Upload::KEEPS_LEFT_OUT => Ok(()),
+        Ok((0, left_out)) => Err(Unsent::Run(format!("{left_out} of its files could not be read, and stay"))),
+        Ok((passed, _)) => Err(Unsent::Run(format!("{passed} of its requests were refused"))),
         Err(Failure::Unavailable(problem, _)) => Err(Unsent::Destination(problem)),
         Err(failure) => Err(Unsent::Run(failure.problem().to_owned())),
     }

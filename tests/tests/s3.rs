@@ -1,6 +1,7 @@
 //! Samples as objects in a bucket, against a real S3 server that verifies signatures.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -151,6 +152,49 @@ fn a_store_that_is_away_gets_each_row_once_later() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(rows(&service).join("\n") + "\n", fs::read_to_string(&recording).unwrap());
     assert_eq!(waiting(home.path()), 0);
+}
+
+/// A batch that others can read is not read, and the run stays until it is mended.
+#[test]
+fn a_batch_that_cannot_be_looked_at_keeps_its_run() {
+    let (service, home) = (store(), tempfile::tempdir().unwrap());
+    service.trouble(&[("PUT", Trouble::Status(503, None))]);
+    let arguments = ["-q", "-i", "50ms", "--set", "sinks.s3.object_rows=2", "--set", "sinks.s3.finish_timeout_secs=1"];
+    to_bucket(&service, home.path(), &[&arguments[..], &["--", "sleep", "0.5"]].concat()).output().unwrap();
+    service.trouble(&[]);
+    let run = fs::read_dir(home.path().join("resource-tracker/spool")).unwrap().flatten().next().unwrap().path();
+    let batch = run.join("000001.jsonl.gz");
+    let mode = |mode| fs::set_permissions(&batch, fs::Permissions::from_mode(mode)).unwrap();
+    mode(0o644);
+    let output = upload(&service, home.path());
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("1 of its files could not be read, and stay"), "{said}");
+    mode(0o600);
+    assert!(upload(&service, home.path()).status.success());
+    let objects = service.objects();
+    assert!(objects.iter().any(|object| object.ends_with("/000001.jsonl.gz")), "{objects:?}");
+    assert_eq!(waiting(home.path()), 0);
+}
+
+/// Keys are for the store that the environment names.
+#[test]
+fn keys_go_to_no_other_store() {
+    let (service, home) = (store(), tempfile::tempdir().unwrap());
+    service.trouble(&[("PUT", Trouble::Status(503, None))]);
+    let arguments = ["-q", "-i", "50ms", "--set", "sinks.s3.finish_timeout_secs=1", "--", "sleep", "0.2"];
+    to_bucket(&service, home.path(), &arguments).output().unwrap();
+    service.trouble(&[]);
+    let asked = service.known().requests.len();
+    for endpoint in [None, Some("http://127.0.0.1:9")] {
+        let mut command = command(tracker());
+        command.env("XDG_STATE_HOME", home.path()).env("HOME", home.path()).arg("upload");
+        command.env("AWS_ACCESS_KEY_ID", ACCESS).env("AWS_SECRET_ACCESS_KEY", SECRET);
+        let output = command.envs(endpoint.map(|endpoint| ("AWS_ENDPOINT_URL_S3", endpoint))).output().unwrap();
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains("it belongs to s3://"), "{said}");
+    }
+    assert_eq!(service.known().requests.len(), asked, "nobody was asked");
+    assert!(upload(&service, home.path()).status.success());
 }
 
 fn command_dry(home: &Path) -> Output {

@@ -313,7 +313,13 @@ fn tls_with_the_certificates_of_the_system_and_no_others() {
 fn what_the_surroundings_tell_is_sent_unless_it_is_turned_off() {
     let service = Service::start();
     let state = tempfile::tempdir().unwrap();
-    let variables = [("SLURM_JOB_ID", "77"), ("SLURM_JOB_NAME", "fit"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2")];
+    let variables = [
+        ("SLURM_JOB_ID", "77"),
+        ("SLURM_JOB_NAME", "fit"),
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_PROCID", "0"),
+        ("SLURM_NTASKS", "2"),
+    ];
     let arguments = ["-q", "--team", "t", "--tag", "mpi_rank=mine", "--", "sh", "-c", "exit 0", "x.py"];
     streaming(&service, state.path(), &arguments).envs(variables).status().unwrap();
     let arguments = [&["--set", "tracker.detect=false"], &arguments[..]].concat();

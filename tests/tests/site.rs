@@ -48,14 +48,24 @@ fn settings(etc: &tempfile::TempDir) -> String {
 fn what_the_site_enforces_nobody_changes() {
     let etc = site("", 0o644);
     fs::write(etc.path().join("resource-tracker.toml"), settings(&etc)).unwrap();
-    let mine = ["--disable", "archive", "--set", "sinks.archive.path=mine.jsonl", "--team", "dev", "-q"];
+    let mine = [
+        "--disable",
+        "archive",
+        "--set",
+        "sinks.archive.path=mine.jsonl",
+        "--team",
+        "dev",
+        "-q",
+        "--set",
+        "sinks.archive.gzip=true",
+    ];
     let Some(output) = run(etc.path(), &[&mine[..], &["--", "sleep", "0.2"]].concat()) else { return };
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}");
     for line in [
-        "sinks.nothing: /etc/resource-tracker.toml is to enforce it, but does not set it",
-        "sinks.archive.enabled: /etc/resource-tracker.toml enforces what it says, so --disable counts for nothing",
-        "sinks.archive.path: /etc/resource-tracker.toml enforces what it says, so --set counts for nothing",
+        "\"sinks.nothing\": /etc/resource-tracker.toml is to enforce it, but does not set it",
+        "sinks.archive: /etc/resource-tracker.toml enforces what it says, so --disable counts for nothing",
+        "sinks.archive: /etc/resource-tracker.toml enforces what it says, so --set counts for nothing",
     ] {
         assert!(said.contains(line), "{said}");
     }
@@ -65,6 +75,23 @@ fn what_the_site_enforces_nobody_changes() {
     assert_eq!(run["interval_secs"], 0.05);
     assert_eq!((&run["labels"]["team"], &run["labels"]["project_name"]), (&"dev".into(), &"p".into()));
     assert_eq!(run["tags"]["account"], "physics");
+}
+
+/// What is in the environment for other programs does not keep a job from starting.
+#[test]
+fn a_sink_of_the_site_that_cannot_work_here_is_left_out() {
+    let etc = site("[sinks.s3]\nenabled = true\nurl = \"s3://b/x\"\n", 0o644);
+    let home = tempfile::tempdir().unwrap();
+    let Some(mut command) = with_etc(etc.path()) else { return };
+    command.current_dir(home.path()).env("AWS_ENDPOINT_URL_S3", "http://minio.lan:9000");
+    let output = command.args(["-q", "--", "sh", "-c", "exit 3"]).output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(3) && said.contains("sinks.s3: AWS_ENDPOINT_URL_S3"), "{said}");
+    assert!(said.contains("the run goes on without it"), "{said}");
+    let broken = site("[site]\nenforce = \"tracker\"\n", 0o644);
+    let mut command = with_etc(broken.path()).unwrap();
+    let output = command.current_dir(home.path()).args(["-q", "--", "true"]).output().unwrap();
+    assert!(text(&output.stderr).contains("nothing is enforced"), "{}", text(&output.stderr));
 }
 
 #[test]

@@ -29,8 +29,8 @@ struct Count {
 pub(crate) fn upload(cli: &Cli, dry_run: bool, directory: Option<&Path>) -> anyhow::Result<i32> {
     let config: SentinelConfig = settings(cli, &config_files(cli))?.extract(SENTINEL)?;
     let mut count = Count::default();
-    let directory = directory.or(cli.output.spool_dir.as_deref()).or(config.spool_dir.as_deref());
-    left_behind(directory, dry_run, |run| match run {
+    let directory = directory.or(cli.output.spool_dir.as_deref());
+    left_behind(directory, config.spool_dir.as_deref(), dry_run, |run| match run {
         Ok(run) if dry_run => {
             count.waiting += 1;
             count.need_token += u32::from(run.needs_token());

@@ -53,6 +53,8 @@ pub(super) struct Merged {
     pub(super) variables: Tree,
     /// The first component that was to be switched and is not there.
     pub(super) unknown: Option<ConfigError>,
+    /// What was set and counts for nothing: the key that the site enforces, and who set it.
+    pub(super) overruled: Vec<(Vec<String>, String)>,
 }
 
 /// Values under their keys, each of which knows its origin.
@@ -96,6 +98,7 @@ struct Merging {
     assigned: Figment,
     variables: Figment,
     unknown: Option<ConfigError>,
+    overruled: Vec<(Vec<String>, String)>,
 }
 
 /// Values of one origin.
@@ -114,6 +117,22 @@ impl Provider for Values {
     }
 }
 
+/// Adds values, which count more than those that are there unless they are defaults.
+fn join(before: Figment, origin: &Origin, values: Dict) -> Figment {
+    let values = Values { origin: origin.name.clone(), values };
+    if origin.rank == Rank::Default { before.join(values) } else { before.merge(values) }
+}
+
+/// Takes a key out of values, with what would hide it. Says whether something was there.
+fn take_out(values: &mut Dict, key: &[String]) -> bool {
+    let Some((first, rest)) = key.split_first() else { return false };
+    match values.get_mut(first) {
+        Some(Value::Dict(_, members)) if !rest.is_empty() => take_out(members, rest),
+        Some(_) => values.remove(first).is_some(),
+        None => false,
+    }
+}
+
 /// One value at a key.
 pub(super) fn at(key: &[String], value: Value) -> Dict {
     let nested = key.iter().rev().fold(value, |value, part| Dict::from([(part.clone(), value)]).into());
@@ -121,38 +140,48 @@ pub(super) fn at(key: &[String], value: Value) -> Dict {
 }
 
 impl Merged {
-    pub(super) fn of(layers: &[Layer], registry: &Registry) -> Self {
+    /// `enforced`: keys that the site's file alone sets.
+    pub(super) fn of(layers: &[Layer], enforced: &[Vec<String>], registry: &Registry) -> Self {
         let mut sorted: Vec<&Layer> = layers.iter().collect();
         sorted.sort_by_key(|layer| layer.origin.rank);
-        let mut merged = Merging::of(&sorted, registry, None);
+        let mut merged = Merging::of(&sorted, enforced, registry, None);
         let is_switch = |layer: &&Layer| matches!(layer.what, Set::Switch { .. });
         if sorted.iter().any(is_switch) {
             // A component can be added by any layer, also by one above the switch.
-            merged = Merging::of(&sorted, registry, Some(&merged.components(registry)));
+            merged = Merging::of(&sorted, enforced, registry, Some(&merged.components(registry)));
         }
-        let Merging { all, assigned, variables, unknown } = merged;
-        Self { all: Tree::of(all), assigned: Tree::of(assigned), variables: Tree::of(variables), unknown }
+        let Merging { all, assigned, variables, unknown, overruled } = merged;
+        Self { all: Tree::of(all), assigned: Tree::of(assigned), variables: Tree::of(variables), unknown, overruled }
     }
 }
 
 impl Merging {
-    fn of(layers: &[&Layer], registry: &Registry, components: Option<&[(ComponentKind, String)]>) -> Self {
+    fn of(
+        layers: &[&Layer],
+        enforced: &[Vec<String>],
+        registry: &Registry,
+        components: Option<&[(ComponentKind, String)]>,
+    ) -> Self {
         let mut merged = Self::default();
+        let mut overruled = Vec::new();
         for Layer { origin, what } in layers {
-            let add = |figment: &mut Figment, values: Dict| {
-                let values = Values { origin: origin.name.clone(), values };
-                let before = std::mem::take(figment);
-                *figment = if origin.rank == Rank::Default { before.join(values) } else { before.merge(values) };
+            let mut add = |figment: &mut Figment, mut values: Dict| {
+                if origin.rank > Rank::Site {
+                    let is_set = |key: &&Vec<String>| take_out(&mut values, key);
+                    let keys = enforced.iter().filter(is_set);
+                    overruled.extend(keys.map(|key| (key.clone(), origin.name.clone())));
+                }
+                *figment = join(std::mem::take(figment), origin, values);
             };
             match what {
                 Set::Values(values) => add(&mut merged.all, values.clone()),
                 Set::Assignment { key, value } => {
-                    add(&mut merged.assigned, at(key, value.clone()));
+                    merged.assigned = join(merged.assigned, origin, at(key, value.clone()));
                     add(&mut merged.all, at(key, value.clone()));
                 }
                 Set::Variable { key, value } => {
                     let key = merged.with_hyphens(key, registry);
-                    add(&mut merged.variables, at(&key, value.clone()));
+                    merged.variables = join(merged.variables, origin, at(&key, value.clone()));
                     add(&mut merged.all, at(&key, value.clone()));
                 }
                 Set::Switch { name, on } => {
@@ -172,6 +201,7 @@ impl Merging {
                 }
             }
         }
+        merged.overruled = overruled;
         merged
     }
 

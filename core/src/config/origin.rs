@@ -1,7 +1,7 @@
 //! Where a value is from, which decides what wins.
 
 /// Where a value is from. The value of the highest rank counts, and within a rank the last one: defaults, the site's file, the
-/// file, the environment, the command line, what the site enforces.
+/// file, the environment, the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     pub(super) rank: Rank,
@@ -15,7 +15,6 @@ pub(super) enum Rank {
     File,
     Environment,
     CommandLine,
-    Enforced,
 }
 
 impl Origin {
@@ -36,10 +35,6 @@ impl Origin {
 
     pub(super) fn site(name: impl Into<String>) -> Self {
         Self { rank: Rank::Site, name: name.into() }
-    }
-
-    pub(super) fn enforced(name: impl Into<String>) -> Self {
-        Self { rank: Rank::Enforced, name: name.into() }
     }
 
     pub(super) fn file(name: impl Into<String>) -> Self {

@@ -16,8 +16,7 @@ use super::toml::literal;
 use super::value::ConfigValue;
 use crate::registry::{ComponentKind, Registry};
 
-/// The merged configuration. Later layers win: defaults, the site's file, the user's file, environment, command line, and what
-/// the site enforces. The order in which they are
+/// The merged configuration. Later layers win: defaults, the site's file, the user's file, environment, command line. The order in which they are
 /// added matters only within a kind, where the last one wins.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
@@ -25,7 +24,9 @@ pub struct Settings {
     pub(super) tables: Vec<KnownTable>,
     pub(super) files: Vec<ConfigFile>,
     pub(super) layers: Vec<Layer>,
-    merged: OnceLock<Merged>,
+    /// Keys that the site's file alone sets.
+    pub(super) enforced: Vec<Vec<String>>,
+    pub(super) merged: OnceLock<Merged>,
 }
 
 /// More parts than any key has. Tables that are nested without bound would overflow the stack.
@@ -164,7 +165,7 @@ impl Settings {
     }
 
     pub(super) fn merged(&self) -> &Merged {
-        self.merged.get_or_init(|| Merged::of(&self.layers, &self.registry))
+        self.merged.get_or_init(|| Merged::of(&self.layers, &self.enforced, &self.registry))
     }
 
     /// Reads one table of the configuration into a type. Keys that the type does not have are ignored; a table that

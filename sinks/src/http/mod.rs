@@ -248,6 +248,7 @@ fn not_answered(what: &str, error: &ureq::Error) -> Failure {
         ureq::Error::BodyExceedsLimit(_) | ureq::Error::LargeResponseHeader(..) => "the answer is too long",
         ureq::Error::Http(_) | ureq::Error::Protocol(_) => "the answer is no HTTP",
         ureq::Error::Rustls(error) => not_trusted(error),
+        ureq::Error::Io(error) if is_lookup(error) => "the host is not found",
         ureq::Error::Io(error) => &io_problem(error),
         _ => "the connection failed",
     };
@@ -264,10 +265,15 @@ fn is_unreachable(error: &ureq::Error) -> bool {
         Error::InvalidProxyUrl | Error::ConnectProxyFailed(_) | Error::ConnectionFailed => true,
         Error::Io(error) => {
             let is_none = [ErrorKind::ConnectionRefused, ErrorKind::HostUnreachable, ErrorKind::NetworkUnreachable];
-            is_none.contains(&error.kind()) || tls_error(error).is_some()
+            is_none.contains(&error.kind()) || tls_error(error).is_some() || is_lookup(error)
         }
         _ => false,
     }
+}
+
+/// Whether the system could not find the host: the standard library has no kind for that.
+fn is_lookup(error: &io::Error) -> bool {
+    error.raw_os_error().is_none() && error.to_string().starts_with("failed to lookup address")
 }
 
 fn tls_error(error: &io::Error) -> Option<&rustls::Error> {

@@ -204,7 +204,9 @@ impl Upload for RequestUpload {
         if self.lost > 1 {
             log::warn!("{}: {} requests were refused, and are lost", self.store.state.sink(), self.lost);
         }
-        self.store.remove_sent();
+        if self.store.left_out() == 0 {
+            self.store.remove_sent();
+        }
         Ok(())
     }
 }

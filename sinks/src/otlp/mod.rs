@@ -161,10 +161,13 @@ impl OtlpConfig {
 pub(crate) fn saved_receiver(saved: &SavedReceiver) -> anyhow::Result<Receiver> {
     let environment = Environment::of_process();
     let headers = environment.headers()?;
-    if let (Some((name, endpoint)), false) = (environment.endpoint(), headers.is_empty())
-        && Url::parse(&endpoint).is_ok_and(|endpoint| endpoint.as_str() != saved.url)
-    {
-        anyhow::bail!("it belongs to {}; set {name} and the headers for that receiver, or neither", saved.url);
+    if !headers.is_empty() {
+        let endpoint = environment.endpoint().and_then(|(_, endpoint)| Url::parse(&endpoint).ok());
+        anyhow::ensure!(
+            endpoint.is_some_and(|endpoint| endpoint.as_str() == saved.url),
+            "it belongs to {}; set OTEL_EXPORTER_OTLP_ENDPOINT and the headers for that receiver, or no headers",
+            saved.url
+        );
     }
     let url = http::address("its address", &saved.url, saved.allow_http || headers.is_empty(), ALLOW_HTTP);
     let certificates = saved.certificate.as_ref().map(|path| http::certificates(path)).transpose()?;

@@ -70,6 +70,7 @@ fn pieces(template: &str) -> anyhow::Result<Vec<Piece<'_>>> {
 /// # Errors
 /// When something stands in braces that has no value, or different objects could get the same name.
 pub(super) fn check(template: &str) -> anyhow::Result<()> {
+    ensure!(template.len() <= LONGEST_KEY / 2, "key has more than {} bytes", LONGEST_KEY / 2);
     let pieces = pieces(template)?;
     let has = |wanted: &str| pieces.iter().any(|piece| matches!(piece, Piece::Name(name) if *name == wanted));
     for piece in &pieces {

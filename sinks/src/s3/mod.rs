@@ -53,7 +53,7 @@ pub struct S3Config {
     /// The region of the bucket. Unless it is set here, in AWS_REGION or in the profile, the store is asked for it.
     #[schemars(extend("x-needs-named-file" = true))]
     pub region: Option<String>,
-    /// The address of a store other than Amazon's; AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL unless set.
+    /// The address of a store other than Amazon's; AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL unless set. An empty one is Amazon's own.
     #[schemars(extend("x-needs-named-file" = true))]
     pub endpoint: Option<String>,
     /// Whether that store has a host for each bucket.
@@ -152,12 +152,17 @@ impl S3Config {
             anyhow::ensure!(is_good, "{name}: it is empty or has characters that no header has");
         }
         let region = self.region.clone().or_else(|| credentials::region(self.profile.as_deref()));
-        anyhow::ensure!(region.as_deref().is_none_or(client::is_region), "region {region:?} is none");
-        let endpoint = match &self.endpoint {
-            Some(endpoint) => Some(endpoint.clone()),
+        if let Some(region) = region.as_deref().filter(|region| !client::is_region(region)) {
+            anyhow::bail!("region {region:?} is none");
+        }
+        let endpoint = match self.endpoint.as_deref() {
+            // Amazon's, whatever the environment says.
+            Some("") => None,
+            Some(endpoint) => Some(endpoint.to_owned()),
             None => http::store_endpoint(self.allow_http, ALLOW_HTTP)?.map(String::from),
         };
         Ok(S3State {
+            is_endpoint_of_environment: self.endpoint.is_none() && endpoint.is_some(),
             endpoint,
             allow_http: self.allow_http,
             has_virtual_hosts: self.virtual_hosts,
@@ -188,8 +193,6 @@ struct ObjectRecorder {
     recorder: Recorder<BucketPlace>,
     /// The hour since 1970 in which rows are, or the first one of the day if objects do not differ by hours.
     hour: u32,
-    /// The number of the object that rows are added to.
-    part: u32,
 }
 
 impl ToBucket {
@@ -201,11 +204,12 @@ impl ToBucket {
             let since = run.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
             format!("{since}-{:08x}", fastrand::u32(..))
         });
-        let job = run.job.name.clone().unwrap_or_else(|| Resource::of_run(run).job());
+        let name = run.job.name.clone().filter(|name| !name.is_empty());
+        let job = name.unwrap_or_else(|| Resource::of_run(run).job());
         let mut state = self.config.state()?;
         state.key = key::of_run(&self.config.key, run, &run_id, &job, &self.host)?;
         let hour = self.hour(sample);
-        state.hours = vec![(0, hour)];
+        state.hour = hour;
         let rules = Rules {
             directory: self.config.spool_dir.as_deref(),
             limit: self.config.spool_max_mib.saturating_mul(1 << 20),
@@ -213,7 +217,7 @@ impl ToBucket {
             until_known: Duration::ZERO,
         };
         let place = state.destination();
-        Ok(ObjectRecorder { recorder: Recorder::begin(state, place, rules)?, hour, part: 0 })
+        Ok(ObjectRecorder { recorder: Recorder::begin(state, place, rules)?, hour })
     }
 
     /// The hour in which objects with this sample are.
@@ -239,16 +243,14 @@ impl Sink for ToBucket {
         let hour = self.hour(sample);
         let Some(objects) = &mut self.recorder else { return Ok(()) };
         if hour != objects.hour {
-            objects.close();
-            let part = objects.part;
+            objects.recorder.close();
             objects.hour = hour;
-            objects.recorder.know(Box::new(move |state| state.hours.push((part, hour))), false);
         }
         objects.recorder.add(&self.row);
         let interval = Duration::from(self.config.object_interval_secs);
         let is_full = self.config.object_rows > 0 && objects.recorder.rows() >= self.config.object_rows;
         if is_full || objects.recorder.age().is_none_or(|age| age >= interval) {
-            objects.close();
+            objects.recorder.close();
         }
         Ok(())
     }
@@ -258,11 +260,5 @@ impl Sink for ToBucket {
             objects.recorder.finish(Box::new(|_| ()), self.config.finish_timeout_secs.into());
         }
         Ok(())
-    }
-}
-
-impl ObjectRecorder {
-    fn close(&mut self) {
-        self.part = self.recorder.close();
     }
 }

@@ -1,11 +1,17 @@
 //! `run.json` of a run whose objects wait: where they go. It holds no credentials.
 
+use std::io::Read;
+
+use flate2::read::GzDecoder;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::key;
-use crate::spool::{Batches, LAST_OF_SIX, RowsState, State, closed, place};
+use crate::spool::{Batches, RowsState, State, closed, place};
+
+/// A row begins with its time, in so many bytes at most.
+const ROW_START: u64 = 64;
 
 /// How the store encrypts objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -44,6 +50,8 @@ pub(crate) struct S3State {
     pub(super) prefix: String,
     /// A store other than Amazon's.
     pub(super) endpoint: Option<String>,
+    /// Whether a variable named it, as for the keys.
+    pub(super) is_endpoint_of_environment: bool,
     /// Whether it may be spoken to unencrypted.
     pub(super) allow_http: bool,
     pub(super) has_virtual_hosts: bool,
@@ -58,9 +66,10 @@ pub(crate) struct S3State {
     pub(super) encryption: Option<Encryption>,
     pub(super) kms_key_id: Option<String>,
     pub(super) storage_class: Option<String>,
-    /// The hours since 1970 in which the rows of objects begin: each with the first object that has it.
-    pub(super) hours: Vec<(u32, u32)>,
-    /// Objects below this number have arrived, or were given up.
+    /// The hour since 1970 in which the run began.
+    pub(super) hour: u32,
+    /// What has arrived is removed: the files tell what waits.
+    #[serde(skip)]
     pub(super) next: u32,
 }
 
@@ -81,11 +90,25 @@ impl S3State {
         if self.is_csv { "csv" } else { "jsonl" }
     }
 
-    /// The address of an object.
-    pub(super) fn uri(&self, part: u32) -> String {
-        let hour = self.hours.iter().rev().find(|(first, _)| *first <= part).map_or(0, |(_, hour)| *hour);
+    /// The address of an object with these rows, compressed.
+    pub(super) fn uri(&self, part: u32, body: &[u8]) -> String {
+        let hour = self.first_hour(body).unwrap_or(self.hour);
         let end = closed(0, self.extension()).split_once('.').map(|(_, end)| end.to_owned()).unwrap_or_default();
         format!("{}{}.{end}", self.prefix, key::of_object(&self.key, part, hour))
+    }
+
+    /// The hour since 1970 of the first of these rows, compressed. It alone says in which folder they are: nothing else has to be
+    /// saved with each.
+    fn first_hour(&self, body: &[u8]) -> Option<u32> {
+        let mut text = Vec::new();
+        let length = self.header.len() as u64 + ROW_START;
+        // What is cut here is no error.
+        let _ = GzDecoder::new(body).take(length).read_to_end(&mut text);
+        let row = text.get(self.header.len()..)?;
+        let number = if self.is_csv { row } else { row.strip_prefix(b"{\"timestamp_secs\":")? };
+        let end = number.iter().position(|byte| !byte.is_ascii_digit())?;
+        let secs: u64 = std::str::from_utf8(&number[..end]).ok()?.parse().ok()?;
+        u32::try_from(secs / 3600).ok()
     }
 
     /// The headers that the user asked for.
@@ -122,13 +145,16 @@ pub(super) fn is_header(text: &str) -> bool {
 }
 
 impl State for S3State {
+    /// An object that is put again is the same.
+    const SAVES_PROGRESS: bool = false;
+
     fn sink(&self) -> &'static str {
         Self::NAME
     }
 
     fn parse(text: &[u8]) -> Result<Self, String> {
         let state: Self = serde_json::from_slice(text).map_err(|error| place(&error))?;
-        let Self { sink, prefix, endpoint, key, header, kms_key_id, storage_class, hours, next, .. } = &state;
+        let Self { sink, prefix, endpoint, key, header, kms_key_id, storage_class, .. } = &state;
         let problem = if sink != Self::NAME {
             "it is of another sink"
         } else if !is_prefix(prefix) || !prefix.ends_with('/') {
@@ -141,10 +167,6 @@ impl State for S3State {
             "header is no line"
         } else if kms_key_id.iter().chain(storage_class).any(|value| !is_header(value)) {
             "a header has characters that none has"
-        } else if hours.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
-            "hours are not in order"
-        } else if *next > LAST_OF_SIX + 1 {
-            "next has more than six digits"
         } else {
             return Ok(state);
         };
@@ -168,21 +190,33 @@ impl RowsState for S3State {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
+    use flate2::write::GzEncoder;
     use proptest::prelude::*;
 
     use super::*;
 
     fn state() -> S3State {
-        let hours = vec![(0, 498_781), (3, 498_792)];
-        S3State { hours, ..S3State::new("s3://b/p/".into(), "date={date}/run=r/{part}".into()) }
+        S3State { hour: 498_781, ..S3State::new("s3://b/p/".into(), "date={date}/h={hour}/run=r/{part}".into()) }
+    }
+
+    fn gzip(text: &str) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(text.as_bytes()).unwrap();
+        encoder.finish().unwrap()
     }
 
     #[test]
     fn an_object_is_in_the_folder_of_its_first_row() {
-        let uris: Vec<_> = [0, 2, 3].into_iter().map(|part| state().uri(part)).collect();
-        let expected = ["2026-11-25/run=r/000000", "2026-11-25/run=r/000002", "2026-11-26/run=r/000003"];
-        assert_eq!(uris, expected.map(|rest| format!("s3://b/p/date={rest}.jsonl.gz")));
-        assert!(S3State { is_csv: true, ..state() }.uri(0).ends_with("/000000.csv.gz"));
+        // 2026-11-26 00:00:01
+        let row = "{\"timestamp_secs\":1795651201,\"timestamp_ms\":1795651201000}\n";
+        let uri = |state: &S3State, text: &str| state.uri(3, &gzip(text));
+        assert_eq!(uri(&state(), row), "s3://b/p/date=2026-11-26/h=00/run=r/000003.jsonl.gz");
+        assert_eq!(uri(&state(), "nothing"), "s3://b/p/date=2026-11-25/h=13/run=r/000003.jsonl.gz");
+        let csv = S3State { is_csv: true, header: "timestamp,a\n".into(), ..state() };
+        assert_eq!(uri(&csv, "timestamp,a\n1795651201.250,7\n"), "s3://b/p/date=2026-11-26/h=00/run=r/000003.csv.gz");
+        assert_eq!(state().uri(0, b"no gzip"), "s3://b/p/date=2026-11-25/h=13/run=r/000000.jsonl.gz");
     }
 
     #[test]
@@ -200,8 +234,6 @@ mod tests {
             ("key", "../{part}".into()),
             ("header", "SECRET".into()),
             ("storage_class", "a\r\nb".into()),
-            ("hours", serde_json::json!([[3, 1], [3, 2]])),
-            ("next", 1_000_001.into()),
             ("endpoint", "SECRET".into()),
         ] {
             let mut state = good.clone();

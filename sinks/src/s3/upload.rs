@@ -39,6 +39,25 @@ impl S3State {
     }
 }
 
+impl S3State {
+    /// Where the objects of an earlier run go, with the keys that there are now.
+    ///
+    /// # Errors
+    /// When the environment leads its keys elsewhere: they are not for this store.
+    pub(crate) fn saved_destination(&self) -> anyhow::Result<BucketPlace> {
+        let now = http::store_endpoint(true, ALLOW_HTTP)?.map(String::from);
+        let is_other = match now {
+            Some(now) => self.endpoint.as_ref() != Some(&now),
+            None => self.is_endpoint_of_environment,
+        };
+        if is_other {
+            let of = self.bucket();
+            anyhow::bail!("it belongs to {of}; set AWS_ENDPOINT_URL_S3 to that store, or to none, and the keys for it");
+        }
+        self.destination()
+    }
+}
+
 impl Destination for BucketPlace {
     type Upload = S3Upload;
 
@@ -77,11 +96,12 @@ impl Upload for S3Upload {
         let Some(body) = self.store.next_body()? else { return Ok(false) };
         let keys = self.keys.keys()?;
         let state = &self.store.state;
-        let uri = state.uri(self.store.next());
+        let uri = state.uri(self.store.next(), &body);
         let headers = [("content-type", "application/gzip")];
         let object = Object { uri: &uri, region: state.region.as_deref(), headers: &headers, signed: &state.headers() };
         match self.client.put(&format!("PUT {uri}"), &object, &keys, &body) {
             Ok(()) => {
+                self.keys.taken();
                 self.store.settle(true);
                 Ok(true)
             }

@@ -73,6 +73,9 @@ pub(crate) struct Upload {
 impl spool::Upload for Upload {
     type State = State;
 
+    /// The service takes nothing of a run that is finished.
+    const KEEPS_LEFT_OUT: bool = false;
+
     fn store(&self) -> &Store<State> {
         &self.store
     }

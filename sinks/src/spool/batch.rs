@@ -28,6 +28,7 @@ pub(crate) struct Batch {
     synced: Instant,
     /// Rows that the disk did not take.
     pub(crate) memory: Vec<u8>,
+    took_last: bool,
     pub(crate) size: usize,
     /// How many rows are in it.
     pub(crate) rows: u64,
@@ -46,6 +47,7 @@ impl Batch {
             file: None,
             synced: Instant::now(),
             memory: Vec::new(),
+            took_last: true,
             size: 0,
             rows: 0,
             lost: 0,
@@ -57,10 +59,16 @@ impl Batch {
         self.size >= LARGEST_BATCH
     }
 
+    /// Whether it took the row that was added last.
+    pub(crate) fn took_last(&self) -> bool {
+        self.took_last
+    }
+
     /// Adds a row with its line end, to the disk if that takes it.
     ///
     /// # Errors
-    /// When the disk did not take it. The row is in memory then, unless that is full too.
+    /// When the disk did not take it. The row is in memory then, unless that is full too, or others of the batch are on the
+    /// disk and another batch can follow: then it is [not taken](Self::took_last) at all.
     pub(crate) fn add(&mut self, directory: Option<&RunDirectory>, row: &[u8]) -> io::Result<()> {
         if self.size >= LARGEST_BATCH {
             // No number was left for another batch.
@@ -68,6 +76,10 @@ impl Batch {
             return Ok(());
         }
         let result = self.write(directory, row);
+        self.took_last = !(result.is_err() && self.size > 0 && self.memory.is_empty() && self.has_next);
+        if !self.took_last {
+            return result.map(drop);
+        }
         self.rows += 1;
         match &result {
             // Once a row is in memory the next ones are too, because they come after it.

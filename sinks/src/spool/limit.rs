@@ -1,5 +1,7 @@
 //! How much of the disk waiting rows may take.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::folder::Spool;
 use super::run_files::Access;
 use super::state::{AnyState, State};
@@ -9,12 +11,14 @@ use super::store::Store;
 pub(crate) struct SpoolLimit {
     pub(crate) spool: Spool,
     pub(crate) bytes: u64,
+    /// Whether it was said that batches were given up.
+    pub(crate) is_said: AtomicBool,
 }
 
 impl SpoolLimit {
     /// Gives up batches until what is left fits: the oldest of the oldest run first, those of `own` last.
     pub(crate) fn enforce<S: State>(&self, own: &mut Store<S>) {
-        let Self { spool, bytes } = self;
+        let Self { spool, bytes, is_said } = self;
         // With thousands of files, the size is asked for once.
         let mut excess = spool.size().saturating_sub(*bytes);
         if excess == 0 {
@@ -30,10 +34,10 @@ impl SpoolLimit {
             }
         }
         given_up += give_up(own, &mut excess);
-        if given_up > 0 {
+        if given_up > 0 && !is_said.swap(true, Ordering::Relaxed) {
             let sink = own.state.sink();
             log::warn!(
-                "{sink}: the spool is full ({bytes} bytes): {given_up} of the oldest batches that wait were given up"
+                "{sink}: the spool is full ({bytes} bytes): {given_up} of the oldest batches that wait were given up, and more may follow"
             );
         }
     }

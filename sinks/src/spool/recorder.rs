@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
@@ -74,7 +75,7 @@ impl<D: Destination> Recorder<D> {
         let spooled =
             Spool::open_or_make(&rules.directory.map_or_else(default_directory, Path::to_owned)).and_then(|spool| {
                 let store = Store::create(&spool, state.clone())?;
-                Ok((store, SpoolLimit { spool, bytes: rules.limit }))
+                Ok((store, SpoolLimit { spool, bytes: rules.limit, is_said: AtomicBool::new(false) }))
             });
         let (store, limit) = match spooled.context(UNUSABLE) {
             Ok((store, limit)) => (store, Some(limit)),
@@ -117,7 +118,12 @@ impl<D: Destination> Recorder<D> {
 
     /// Adds a row with its end.
     pub(crate) fn add(&mut self, row: &[u8]) {
-        let result = self.batch.add(self.directory.as_deref(), row);
+        let mut result = self.batch.add(self.directory.as_deref(), row);
+        if result.is_err() && !self.batch.took_last() {
+            // What is on the disk could be sent again without it: it begins the next batch.
+            self.close();
+            result = self.batch.add(self.directory.as_deref(), row);
+        }
         if let Err(error) = result
             && !std::mem::replace(&mut self.failed, true)
         {

@@ -36,6 +36,14 @@ fn open_directory(root: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
     FOLDER.open(root, name, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
+/// What is there of a run that was left behind.
+pub(super) struct Left {
+    pub(super) state: Vec<u8>,
+    pub(super) batches: BTreeSet<u32>,
+    /// How many files of batches are none of the user's.
+    pub(super) left_out: u32,
+}
+
 impl RunDirectory {
     /// Takes over a folder that was just made. `None` when another process was faster.
     pub(super) fn make(root: &Arc<OwnedFd>, name: &str, path: PathBuf) -> io::Result<Option<Self>> {
@@ -151,15 +159,15 @@ impl RunDirectory {
         self.read_up_to(STATE, LARGEST_STATE)
     }
 
-    /// The state and the batches of a run that was left behind; `None` when there is no state. What is no file of the user's
-    /// is left out, and said.
-    pub(crate) fn left(&self) -> anyhow::Result<Option<(Vec<u8>, BTreeSet<u32>)>> {
-        let Some(text) = self.state()? else { return Ok(None) };
-        let (found, problems) = self.batches().context("its files cannot be listed")?;
-        for problem in problems {
+    /// What is there of a run that was left behind; `None` when there is no state. What is no file of the user's is left out, and
+    /// said.
+    pub(super) fn left(&self) -> anyhow::Result<Option<Left>> {
+        let Some(state) = self.state()? else { return Ok(None) };
+        let (batches, problems) = self.batches().context("its files cannot be listed")?;
+        for problem in &problems {
             log::warn!("{}: {problem}; it is left out", self.path.display());
         }
-        Ok(Some((text, found)))
+        Ok(Some(Left { state, batches, left_out: problems.len() as u32 }))
     }
 
     /// Opens a file of a batch to read; `None` when it is not there.

@@ -89,7 +89,8 @@ impl State for AnyState {
     }
 
     fn settle(&mut self, below: u32, is_lost: bool) {
-        if is_lost {
+        // Only the first sink that had a spool, which does not name itself, tells which are lost.
+        if is_lost && !self.rest.contains_key("sink") {
             self.lost.extend(self.next..below);
         }
         self.next = below;
@@ -130,8 +131,11 @@ mod tests {
         let text = r#"{"next":3,"lost":[1],"sink":"s3","facts":{"a":[1.50,"x"]}}"#;
         let mut state = AnyState::parse(text.as_bytes())?;
         state.settle(5, true);
+        let mut first = AnyState::parse(br#"{"next":3,"lost":[1]}"#)?;
+        first.settle(5, true);
+        assert_eq!(serde_json::to_string(&first)?, r#"{"next":5,"lost":[1,3,4]}"#);
         let again: serde_json::Value = serde_json::from_slice(&serde_json::to_vec(&state)?)?;
-        let expected = r#"{"next":5,"lost":[1,3,4],"sink":"s3","facts":{"a":[1.50,"x"]}}"#;
+        let expected = r#"{"next":5,"lost":[1],"sink":"s3","facts":{"a":[1.50,"x"]}}"#;
         assert_eq!(again, serde_json::from_str::<serde_json::Value>(expected)?);
         assert_eq!(sink_of(text.as_bytes())?.as_deref(), Some("s3"));
         assert_eq!(sink_of(b"{}")?, None);

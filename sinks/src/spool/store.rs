@@ -32,12 +32,23 @@ pub(crate) struct Store<S> {
     found: Option<BTreeSet<u32>>,
     /// How many were passed over, and stay.
     passed: u32,
+    /// How many files are there that are not the user's, or not the user's alone.
+    left_out: u32,
 }
 
 impl<S: State> Store<S> {
     /// The store of a new run. Without a directory everything is in memory.
     pub(crate) fn new(directory: Option<Arc<RunDirectory>>, state: S) -> Self {
-        Self { directory, kept: state.next(), state, closed: 0, memory: BTreeMap::new(), found: None, passed: 0 }
+        Self {
+            directory,
+            kept: state.next(),
+            state,
+            closed: 0,
+            memory: BTreeMap::new(),
+            found: None,
+            passed: 0,
+            left_out: 0,
+        }
     }
 
     /// The store of a new run in the spool, where its state is saved.
@@ -51,11 +62,12 @@ impl<S: State> Store<S> {
 
     /// The store of a run that was left behind: all its batches are closed. `None` when there is nothing in it.
     pub(crate) fn recover(directory: RunDirectory) -> anyhow::Result<Option<Self>> {
-        let Some((text, found)) = directory.left()? else { return Ok(None) };
-        let mut state = S::parse(&text).map_err(not_a_state)?;
+        let Some(left) = directory.left()? else { return Ok(None) };
+        let mut state = S::parse(&left.state).map_err(not_a_state)?;
         state.is_left(directory.modified().unwrap_or_else(SystemTime::now));
         let mut store = Self::new(Some(Arc::new(directory)), state);
-        store.found = Some(found.range(..=store.state.last_batch()).copied().collect());
+        store.left_out = left.left_out;
+        store.found = Some(left.batches.range(..=store.state.last_batch()).copied().collect());
         store.closed = store.found.iter().flatten().last().map_or(0, |last| last + 1).max(store.next());
         Ok(Some(store))
     }
@@ -119,6 +131,11 @@ impl<S: State> Store<S> {
         self.kept = batch + 1;
         self.state.settle(batch + 1, true);
         true
+    }
+
+    /// How many files of batches could not be looked at.
+    pub(crate) fn left_out(&self) -> u32 {
+        self.left_out
     }
 
     /// How many were passed over.

@@ -33,6 +33,9 @@ pub(crate) type StoreOf<D> = Store<<<D as Destination>::Upload as Upload>::State
 pub(crate) trait Upload: Send + 'static {
     type State: RowsState;
 
+    /// Whether a run stays as long as files of it could not be looked at: they can be sent once that is mended.
+    const KEEPS_LEFT_OUT: bool = true;
+
     fn store(&self) -> &Store<Self::State>;
 
     fn store_mut(&mut self) -> &mut Store<Self::State>;
@@ -53,7 +56,9 @@ pub(crate) trait Upload: Send + 'static {
     /// Sends all batches that are left, and removes the run unless some were passed over.
     fn finish(&mut self) -> Result<(), Failure> {
         while self.send_batch()? {}
-        self.store().remove_sent();
+        if self.store().left_out() == 0 {
+            self.store().remove_sent();
+        }
         Ok(())
     }
 }

@@ -18,17 +18,22 @@ use variables::variable;
 /// Keys that end sooner are replaced before they are used.
 const REFRESH_BEFORE: Duration = Duration::from_secs(300);
 
+/// Keys that do not end are tried so often.
+const MOST_REFUSALS: u32 = 3;
+
 /// Where keys come from, and those that were found last.
 pub(super) struct KeyChain {
     agent: Agent,
     /// The profile that the user named.
     profile: Option<String>,
     keys: Option<Keys>,
+    /// How often in a row the store has refused them.
+    refusals: u32,
 }
 
 impl KeyChain {
     pub(super) fn new(agent: Agent, profile: Option<String>) -> Self {
-        Self { agent, profile, keys: None }
+        Self { agent, profile, keys: None, refusals: 0 }
     }
 
     /// Keys that are good for a while.
@@ -40,9 +45,16 @@ impl KeyChain {
         Ok(self.keys.insert(keys).clone())
     }
 
-    /// The store refused them. Says whether others can be had.
+    /// The store refused them. Says whether it is worth another try, with those that are found then: a file can have others,
+    /// and a store can be wrong.
     pub(super) fn refused(&mut self) -> bool {
-        self.keys.take().is_some_and(|keys| keys.can_be_replaced)
+        self.refusals += 1;
+        self.keys.take().is_some_and(|keys| keys.can_be_replaced) || self.refusals < MOST_REFUSALS
+    }
+
+    /// The store took them.
+    pub(super) fn taken(&mut self) {
+        self.refusals = 0;
     }
 
     fn find(&self) -> anyhow::Result<Keys> {
