@@ -80,17 +80,21 @@ impl Batch {
         if !self.took_last {
             return result.map(drop);
         }
-        self.rows += 1;
         match &result {
-            // Once a row is in memory the next ones are too, because they come after it.
-            Ok(true) => self.size += row.len(),
-            Ok(false) | Err(_) if self.memory.len() + row.len() > MEMORY => self.lost += 1,
-            Ok(false) | Err(_) => {
-                self.size += row.len();
-                self.memory.extend_from_slice(row);
-            }
+            Ok(true) => (self.size, self.rows) = (self.size + row.len(), self.rows + 1),
+            Ok(false) | Err(_) => self.keep(row),
         }
         result.map(drop)
+    }
+
+    /// Adds a row to those in memory, unless there is no room. The next ones are there too, because they come after it.
+    pub(super) fn keep(&mut self, row: &[u8]) {
+        if self.memory.len() + row.len() > MEMORY {
+            self.lost += 1;
+            return;
+        }
+        self.memory.extend_from_slice(row);
+        (self.size, self.rows) = (self.size + row.len(), self.rows + 1);
     }
 
     fn write(&mut self, directory: Option<&RunDirectory>, row: &[u8]) -> io::Result<bool> {

@@ -118,11 +118,11 @@ impl<D: Destination> Recorder<D> {
 
     /// Adds a row with its end.
     pub(crate) fn add(&mut self, row: &[u8]) {
-        let mut result = self.batch.add(self.directory.as_deref(), row);
+        let result = self.batch.add(self.directory.as_deref(), row);
         if result.is_err() && !self.batch.took_last() {
             // What is on the disk could be sent again without it: it begins the next batch.
             self.close();
-            result = self.batch.add(self.directory.as_deref(), row);
+            self.batch.keep(row);
         }
         if let Err(error) = result
             && !std::mem::replace(&mut self.failed, true)
