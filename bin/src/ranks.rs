@@ -117,13 +117,13 @@ const LAUNCHERS: [Launcher; 8] = [
 ];
 
 /// Fills in what the user did not set.
-pub(crate) fn complete(job: &mut Job, variable: impl Fn(&str) -> Option<String>, host: &str) {
+pub(crate) fn complete(job: &mut Job, variable: impl Fn(&str) -> Option<String>, host: impl Fn() -> String) {
     let variable = |name: &str| variable(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
     let variable: Variable<'_> = &variable;
     let is_there = |launcher: &&Launcher| variable(launcher.marker).is_some();
     let mut found = LAUNCHERS.iter().filter(is_there).filter_map(|one| Some((one, number(variable, one.rank)?)));
     let Some((launcher, rank)) = found.next() else { return };
-    let of = |name| number(variable, name);
+    let (of, host) = (|name| number(variable, name), host());
     let group = &mut job.group;
     group.launcher.get_or_insert_with(|| launcher.name.into());
     group.rank.get_or_insert(rank);
@@ -136,8 +136,8 @@ pub(crate) fn complete(job: &mut Job, variable: impl Fn(&str) -> Option<String>,
     ] {
         *place = place.or_else(|| of(name));
     }
-    group.node = group.node.take().or_else(|| variable("SLURMD_NODENAME")).or_else(|| Some(host.to_owned()));
-    group.id = group.id.take().or_else(|| id(launcher, variable, host));
+    group.node = group.node.take().or_else(|| variable("SLURMD_NODENAME")).or_else(|| Some(host.clone()));
+    group.id = group.id.take().or_else(|| id(launcher, variable, &host));
 }
 
 /// The name of this machine.
@@ -174,7 +174,7 @@ mod tests {
     fn group(variables: &[(&str, &str)], host: &str) -> Group {
         let mut job = Job::default();
         let of = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-        complete(&mut job, of, host);
+        complete(&mut job, of, || host.to_owned());
         job.group
     }
 
@@ -231,7 +231,7 @@ mod tests {
         let mut job = Job::default();
         job.group.rank = Some(9);
         job.group.id = Some("mine".into());
-        complete(&mut job, |name| (name == "PMI_RANK" || name == "PMI_SIZE").then(|| "1".into()), "h");
+        complete(&mut job, |name| (name == "PMI_RANK" || name == "PMI_SIZE").then(|| "1".into()), || "h".to_owned());
         assert_eq!((job.group.rank, job.group.size, job.group.id.as_deref()), (Some(9), Some(1), Some("mine")));
     }
 }

@@ -32,7 +32,7 @@ pub(crate) fn run(cli: &Cli, inherited: &Inherited) -> anyhow::Result<Ending> {
     if table.detect {
         let variable = |name: &str| std::env::var(name).ok();
         surroundings::complete(&mut job.labels, &cli.command, variable, Path::new("/"));
-        ranks::complete(&mut job.labels, variable, &ranks::host());
+        ranks::complete(&mut job.labels, variable, ranks::host);
     }
     let is_enforced = settings.is_enforced("job.tags_from");
     surroundings::tag(&mut job.labels, &job.tags_from, |name| std::env::var(name).ok(), is_enforced);

@@ -79,6 +79,9 @@ fn layers(cli: &Cli, files: &ConfigFiles) -> Result<Settings, ConfigError> {
 /// The configuration of the files alone.
 pub(crate) fn tables_and_files(registry: Registry, files: &ConfigFiles) -> Settings {
     let tables = Settings::of(registry).tables(KNOWN_TABLES);
+    if files.site.is_missing() {
+        return tables.config_file(files.user.clone());
+    }
     let site = tables.clone().site_file(files.site.clone()).extract::<SiteTable>("site");
     let enforced = site.unwrap_or_else(|problem| {
         log::warn!("{problem}; nothing is enforced");
@@ -168,7 +171,7 @@ fn per_node(mut settings: Settings, tracker: &TrackerTable) -> Result<Settings, 
     }
     let mut job: JobTable = settings.extract("job")?;
     if tracker.detect {
-        ranks::complete(&mut job.labels, |name| std::env::var(name).ok(), &ranks::host());
+        ranks::complete(&mut job.labels, |name| std::env::var(name).ok(), ranks::host);
     }
     if let Some(rank) = job.labels.group.local_rank.filter(|rank| *rank > 0) {
         for name in OF_MACHINE {

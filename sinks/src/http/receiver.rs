@@ -204,9 +204,7 @@ impl Upload for RequestUpload {
         if self.lost > 1 {
             log::warn!("{}: {} requests were refused, and are lost", self.store.state.sink(), self.lost);
         }
-        if self.store.left_out() == 0 {
-            self.store.remove_sent();
-        }
+        self.remove_sent();
         Ok(())
     }
 }

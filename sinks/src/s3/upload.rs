@@ -37,9 +37,7 @@ impl S3State {
             profile: self.profile.clone(),
         })
     }
-}
 
-impl S3State {
     /// Where the objects of an earlier run go, with the keys that there are now.
     ///
     /// # Errors

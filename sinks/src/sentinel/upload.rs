@@ -154,7 +154,7 @@ impl spool::Upload for Upload {
         };
         let finish = Finish { exit_code: end.exit_code, run_status: &end.status, finished_at: &end.at, data };
         self.api.finish(&run_id, &finish)?;
-        self.store.remove_sent();
+        self.remove_sent();
         Ok(())
     }
 }

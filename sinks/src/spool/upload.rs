@@ -56,20 +56,16 @@ pub(crate) trait Upload: Send + 'static {
     /// Sends all batches that are left, and removes the run unless some were passed over.
     fn finish(&mut self) -> Result<(), Failure> {
         while self.send_batch()? {}
-        if self.store().left_out() == 0 {
-            self.store().remove_sent();
-        }
+        self.remove_sent();
         Ok(())
     }
-}
 
-impl<S: State> Store<S> {
-    /// Removes the run, of which everything has arrived that was not passed over.
-    pub(crate) fn remove_sent(&self) {
-        if self.passed() == 0
-            && let Err(error) = self.remove()
-        {
-            log::warn!("{}: everything has arrived, but the spool cannot be cleared: {error}", self.state.sink());
+    /// Removes the run, unless something of it stays for a later attempt.
+    fn remove_sent(&self) {
+        let store = self.store();
+        let stays = store.passed() > 0 || (Self::KEEPS_LEFT_OUT && store.left_out() > 0);
+        if !stays && let Err(error) = store.remove() {
+            log::warn!("{}: everything has arrived, but the spool cannot be cleared: {error}", store.state.sink());
         }
     }
 }
